@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.dataflow.time.watermark import MIN_WATERMARK
-from penstock.runtime.task.loops.loop_probe import LoopProbe, ProbeRequest
+from penstock.runtime.network.loop_probe import LoopProbe, ProbeRequest
 from penstock.runtime.task.loops.loop_watermarks import (
     AdvanceInside,
     LoopTimeCommand,

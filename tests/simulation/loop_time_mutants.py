@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.dataflow.time.watermark import MIN_WATERMARK
-from penstock.runtime.task.loops.loop_probe import NOTHING, LoopProbe, ProbeRequest
+from penstock.runtime.network.loop_probe import NOTHING, LoopProbe, ProbeRequest
 from penstock.runtime.task.loops.loop_watermarks import (
     AdvanceInside,
     LoopTimeCommand,

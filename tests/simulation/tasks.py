@@ -670,7 +670,7 @@ class Cluster:
             for channel in task.gate.channels.values():
                 if len(channel) or channel.blocked:
                     raise Violation(f"{id} waits for ever; blocked: {channel.blocked}")
-            if any(output.waiting or output.buffer for output in task.outputs.channels):
+            if any(output.sealed or output.buffer for output in task.outputs.channels):
                 raise Violation(f"{id} waits for room for ever")
             if (self.mode.closes or task.source_input is not None) and not task.ended:
                 raise Violation(f"{id} has not ended")

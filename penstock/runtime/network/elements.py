@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.dataflow.time.watermark import Watermark
+from penstock.runtime.network.loop_probe import LoopProbe, ProbeRequest
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.protocols.events import SnapshotKind
 
@@ -17,6 +18,7 @@ __all__ = [
     "Element",
     "EncodedBatch",
     "EndOfInput",
+    "LoopElement",
     "TimeElement",
     "WatermarkStatus",
     "count_of",
@@ -67,7 +69,17 @@ class WatermarkStatus:
 
 
 TimeElement = Watermark | WatermarkStatus
-Element = RecordBatch | EncodedBatch | Barrier | EndOfInput | Watermark | WatermarkStatus
+LoopElement = LoopProbe | ProbeRequest
+Element = (
+    RecordBatch
+    | EncodedBatch
+    | Barrier
+    | EndOfInput
+    | Watermark
+    | WatermarkStatus
+    | LoopProbe
+    | ProbeRequest
+)
 
 
 def count_of(batch: RecordBatch | EncodedBatch) -> int:

@@ -32,6 +32,12 @@ from penstock.runtime.network.elements import (
     count_of,
 )
 from penstock.runtime.network.input_channel import ChannelListener
+from penstock.runtime.network.loop_probe import (
+    LoopProbe,
+    ProbeRequest,
+    pack_probe,
+    unpack_probe,
+)
 from penstock.runtime.network.recorded_channel import RecordedChannel
 from penstock.runtime.network.spill_queue import Hold, Mark, SpillQueue
 from penstock.runtime.network.time_elements import to_marker, to_time_element
@@ -212,6 +218,8 @@ class FeedbackChannel(RecordedChannel):
         if isinstance(element, Watermark | WatermarkStatus):
             marker = to_marker(element)
             return marker.kind, marker.payload, 0
+        if isinstance(element, LoopProbe | ProbeRequest):
+            return format.PROBE, pack_probe(element), 0
         return format.END, b"", 0
 
     def _learn_size(self, payload: bytes, count: int) -> None:
@@ -229,6 +237,8 @@ class FeedbackChannel(RecordedChannel):
                 self._spilled_barriers.popleft()
             elif kind in (format.WATERMARK, format.STATUS):
                 element = to_time_element(kind, payload)
+            elif kind == format.PROBE:
+                element = unpack_probe(payload)
             else:
                 element = EndOfInput()
             self._keep_in_memory(element, self._size(element))

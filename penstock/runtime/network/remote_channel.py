@@ -7,6 +7,7 @@ One connection carries one channel. These are its frames:
                           END
                           WATERMARK · time in milliseconds
                           STATUS · whether the channel is idle
+                          PROBE · see `loop_probe.py`
     receiver → sender     CREDIT · number of credits (0 or more), desired records in a batch
 
 The receiving half reads as fast as the sender sends, and never waits for its task. This is safe
@@ -36,13 +37,19 @@ from penstock.runtime.network.elements import (
     WatermarkStatus,
 )
 from penstock.runtime.network.input_channel import FIRST_RECORDS, InputChannel
+from penstock.runtime.network.loop_probe import (
+    LoopProbe,
+    ProbeRequest,
+    pack_probe,
+    unpack_probe,
+)
 from penstock.runtime.system.signal import Signal
 from penstock.snapshot.protocols.events import SnapshotKind
 
 __all__ = ["ReceivingHalf", "SendingHalf", "decode_header", "encode_header"]
 
 BATCH, BARRIER, END, CREDIT = b"\x00", b"\x01", b"\x02", b"\x03"
-WATERMARK, STATUS = b"\x04", b"\x05"
+WATERMARK, STATUS, PROBE = b"\x04", b"\x05", b"\x06"
 _COUNT = struct.Struct(">I")
 _TIME = struct.Struct(">q")
 _BATCH_HEADER = len(BATCH) + _COUNT.size
@@ -159,6 +166,8 @@ class SendingHalf:
             self._writer.put(WATERMARK + _TIME.pack(element.timestamp))
         elif isinstance(element, WatermarkStatus):
             self._writer.put(STATUS + bytes([element.idle]))
+        elif isinstance(element, LoopProbe | ProbeRequest):
+            self._writer.put(PROBE + pack_probe(element))
         else:
             self._writer.put(END)
 
@@ -257,6 +266,8 @@ class ReceivingHalf:
                 put(Watermark(*_TIME.unpack_from(frame, 1)))
             elif kind == STATUS and len(frame) == 2:
                 put(WatermarkStatus(bool(frame[1])))
+            elif kind == PROBE:
+                put(unpack_probe(frame[1:]))
             else:
                 raise ProtocolError(f"a receiver got frame kind {kind!r}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.dataflow.errors import StoreError
-from penstock.dataflow.time.watermark import Watermark
+from penstock.dataflow.time.watermark import NO_TIMESTAMP, Watermark
 from penstock.runtime.network.elements import TimeElement, WatermarkStatus
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.endpoints import SinkOperator
@@ -13,6 +13,7 @@ from penstock.runtime.operators.event_time.watermark_operators import Timestamps
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.end_of_input import EndOfInputTracker
+from penstock.runtime.task.loops.loop_place import LoopPlace
 from penstock.runtime.task.operator_chain import ChainNode
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import to_job_error
@@ -29,6 +30,7 @@ class ChainRunner:
         end_of_input: the tracker that is notified if an end-of-input hook emits records into the
             task's own loop.
         second_input: the ids of the links to the second input of the first operator.
+        loop: the place of the task in its loop; None if the task is in no loop.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class ChainRunner:
         codec: Codec,
         end_of_input: EndOfInputTracker,
         second_input: frozenset[int] = frozenset(),
+        loop: LoopPlace | None = None,
     ) -> None:
         self.root = root
         self.second_input = second_input
@@ -48,10 +51,18 @@ class ChainRunner:
         self._end_of_input = end_of_input
         #: The sinks among the operators.
         self.sinks = [one for one in self.operators if isinstance(one, SinkOperator)]
+        self.loop = loop
+        #: Whether the watermarks of the task leave its loop later than they advance in the task.
+        self._held = loop is not None and not loop.watermarks.own_time
         self._nodes = {node.operator: node for node in root.walk()}
         for operator in self.operators:
             if isinstance(operator, TimestampsOperator):
                 operator.connect(self)
+
+    @property
+    def nodes(self) -> list[ChainNode]:
+        """Return the consumers of all main and side outputs."""
+        return [n for node in self.root.walk() for n in (node, *node.sides.values())]
 
     @property
     def uid(self) -> str:
@@ -117,13 +128,27 @@ class ChainRunner:
             operator_at_work.set(operator.context)
         for partitioner in node.partitioners:
             routed = self._copy(out) if copies else out
-            if self._end_of_input.running and partitioner in node.inner:
-                self._end_of_input.record_emission()
+            if node.inner and partitioner in node.inner:
+                self._record_emission(routed, partitioner in node.back_edges)
             try:
                 partitioner.route(routed)
             except BaseException as error:
                 operator.follow(partitioner.iterator)
                 raise to_job_error(error, operator, routed, partitioner.place) from error
+
+    def _record_emission(self, batch: RecordBatch, back: bool) -> None:
+        """Record that the task has emitted records into its own loop.
+
+        Arguments:
+            batch: the records.
+            back: whether they are sent over a back-edge.
+        """
+        if self._end_of_input.running:
+            self._end_of_input.record_emission()
+        if back and batch.timestamps is not None and self.loop is not None:
+            times = [time for time in batch.timestamps if time != NO_TIMESTAMP]
+            if times:
+                self.loop.watermarks.sent_back(min(times))
 
     # ---- event time
 
@@ -135,12 +160,18 @@ class ChainRunner:
         root = self.root
         if root.operator.lets_pass(watermark):
             yield from self._fire(root, watermark)
-            self._emit_time(root, watermark)
+            self._emit_time(root, watermark, self._held)
+
+    @property
+    def must_fire(self) -> bool:
+        """Return whether timers wait for a watermark."""
+        contexts = [operator.context for operator in self.operators]
+        return any(one.backend is not None and one.timers.wait_for_watermark for one in contexts)
 
     def set_status(self, status: WatermarkStatus) -> None:
         """Let the chain handle whether it is idle, which then goes to all outputs."""
         if self.root.operator.lets_pass(status):
-            self._emit_time(self.root, status)
+            self._emit_time(self.root, status, self._held)
 
     def emit_time_from(self, operator: RunningOperator, element: TimeElement) -> None:
         """Pass a watermark or status that an operator has emitted to its consumers."""
@@ -148,10 +179,32 @@ class ChainRunner:
             operator.context.set_watermark(element.timestamp)
         self._emit_time(self._nodes[operator], element)
 
-    def _emit_time(self, node: ChainNode, element: TimeElement) -> None:
+    def release(self, element: TimeElement) -> None:
+        """Send an element of event time to the outputs that leave the task's loop.
+
+        Outputs behind an operator with its own watermarks do not get it.
+        """
+        if self._held:
+            self._release(self.root, element)
+
+    def _release(self, node: ChainNode, element: TimeElement) -> None:
+        if not node.operator.lets_pass(element):
+            return
+        for consumers in (node, *node.sides.values()):
+            for child in consumers.children:
+                self._release(child, element)
+            for output in consumers.outputs:
+                output.mark(element)
+
+    def _emit_time(self, node: ChainNode, element: TimeElement, held: bool = False) -> None:
         """Pass an element of event time to the consumers of a node.
 
         It comes behind all records that the node has emitted.
+
+        Arguments:
+            node: the node.
+            element: the element.
+            held: whether the element stays in the task's loop for now.
         """
         for consumers in (node, *node.sides.values()):
             for child in consumers.children:
@@ -159,9 +212,12 @@ class ChainRunner:
                     if isinstance(element, Watermark):
                         for _ in self._fire(child, element):
                             pass
-                    self._emit_time(child, element)
-            for output in consumers.outputs:
+                    self._emit_time(child, element, held)
+            for output in consumers.outputs_inside:
                 output.mark(element)
+            if not held:
+                for output in consumers.outputs:
+                    output.mark(element)
 
     def _fire(self, node: ChainNode, watermark: Watermark) -> Iterator[None]:
         """Do what is due at a node; yield after each piece of output."""

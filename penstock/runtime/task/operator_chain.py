@@ -24,6 +24,7 @@ class ChainNode:
         children: the nodes of the operators that take its output within the chain.
         partitioners: the partitioners that send its output to other tasks.
         inner: the subset of `partitioners` whose links stay inside the task's loop.
+        back_edges: the subset of `inner` whose links are back-edges.
         sides: the consumers of the operator's side outputs: for the id of each tag that has
             consumers, a node of the same operator with these consumers.
     """
@@ -32,6 +33,7 @@ class ChainNode:
     children: list[ChainNode]
     partitioners: list[StreamPartitioner]
     inner: frozenset[StreamPartitioner] = frozenset()
+    back_edges: frozenset[StreamPartitioner] = frozenset()
     sides: dict[str, ChainNode] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -50,6 +52,19 @@ class ChainNode:
         """Return the output channels of the operator outside of the task's loop."""
         routed = [p.outputs for p in self.partitioners if p not in self.inner]
         return [channel for outputs in (*routed, self.operator.outputs) for channel in outputs]
+
+    @property
+    def outputs_inside(self) -> list[OutputChannel]:
+        """Return the output channels inside of the task's loop, without the back-edges."""
+        return self._channels_of(self.inner - self.back_edges)
+
+    @property
+    def all_outputs_inside(self) -> list[OutputChannel]:
+        """Return all output channels inside of the task's loop."""
+        return self._channels_of(self.inner)
+
+    def _channels_of(self, chosen: frozenset[StreamPartitioner]) -> list[OutputChannel]:
+        return [channel for p in self.partitioners if p in chosen for channel in p.outputs]
 
 
 def close_all(closers: Iterable[tuple[RunningOperator, Callable[[], None]]]) -> None:

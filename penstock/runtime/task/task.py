@@ -21,7 +21,7 @@ from penstock.runtime.network.elements import (
     Element,
     EncodedBatch,
     EndOfInput,
-    WatermarkStatus,
+    TimeElement,
 )
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
@@ -31,6 +31,7 @@ from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.end_of_input import EndOfInputTracker
+from penstock.runtime.task.loops.loop_time_tracker import LoopTimeTracker
 from penstock.runtime.task.mailbox import (
     BarrierMail,
     EndOfInputMail,
@@ -122,8 +123,10 @@ class Task:
             outputs, clock, settings.buffer_timeout, self.slices.output_waited
         )
         #: The tasks of a loop have no event time yet.
-        self.event_time = WatermarkTracker(
-            chain, () if end_of_input.in_loop else gate.channels, source_input is not None
+        self.event_time = (
+            WatermarkTracker(chain, gate.channels, source_input is not None)
+            if chain.loop is None
+            else LoopTimeTracker(chain, chain.loop)
         )
         capture = StateCapture(
             chain,
@@ -187,7 +190,10 @@ class Task:
         self.snapshots.complete(number)
 
     def end_input(self, round: int) -> None:
-        """Run a round of end-of-input hooks, since no records are left in the task's loop."""
+        """Run a round of end-of-input hooks, since no records are left in the task's loop.
+
+        In round 0, the task only fires what is due at the last watermark.
+        """
         self._mailbox.append(EndOfInputMail(round))
 
     def close_loop(self) -> None:
@@ -241,9 +247,6 @@ class Task:
             # Messages are handled even without credits: a barrier can wait in the output channels,
             # behind the records.
             return bool(self._mailbox) and self._take_mail()
-        if self.end_of_input.running:
-            self._run_hooks()
-            return True
         if self.event_time.running:
             element = self.event_time.step()
             if isinstance(element, RecordBatch):
@@ -251,6 +254,9 @@ class Task:
             elif element is not None:
                 self._run_end_of_input()
             self._send_due()
+            return True
+        if self.end_of_input.running:
+            self._run_hooks()
             return True
         if self.processing_time is not None and self._may_fire() and self.processing_time.is_due():
             self.processing_time.step()
@@ -301,15 +307,15 @@ class Task:
         elif isinstance(element, RecordBatch):
             self.slices.start(element, channel)
             self._send_due()
-        elif isinstance(element, Watermark | WatermarkStatus):
-            if channel is None:
-                self.event_time.add(element)
-            else:
-                self.event_time.receive(channel.id, element)
+        elif channel is None and isinstance(element, TimeElement):
+            self.event_time.add(element)
         elif channel is None:
             raise ProtocolError(f"{element} was replayed")
         elif isinstance(element, Barrier):
             self.snapshots.barrier_arrived(channel.id, element)
+        elif not isinstance(element, EndOfInput):
+            if not self.ended:
+                self.event_time.receive(channel.id, element)
         else:
             self.event_time.end_channel(channel.id)
             if self.end_of_input.channel_ended(channel.id):
@@ -358,7 +364,9 @@ class Task:
             case BarrierMail(barrier):
                 self.snapshots.inject(barrier)
             case EndOfInputMail(round):
-                self.end_of_input.begin(round)
+                self.event_time.fire_last()
+                if round:
+                    self.end_of_input.begin(round)
             case LoopClosedMail():
                 if not self.ended:
                     self._end()
@@ -401,7 +409,7 @@ class Task:
         self.ended = True
         for operator in self.operators:
             operator.drop_timers()
-        if not self.event_time.at_end:
+        if self.end_of_input.in_loop or not self.event_time.at_end:
             self.outputs.broadcast(Watermark(MAX_WATERMARK))
         self.outputs.broadcast(EndOfInput())
         self._listener.input_ended(self)

@@ -11,8 +11,15 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 
+from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, Watermark
-from penstock.runtime.network.elements import EndOfInput, TimeElement, WatermarkStatus
+from penstock.runtime.network.elements import (
+    EndOfInput,
+    LoopElement,
+    TimeElement,
+    WatermarkStatus,
+)
+from penstock.runtime.network.loop_probe import LoopProbe, ProbeRequest
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.event_time.watermark_operators import TimestampsOperator
 from penstock.runtime.serialization.record_batch import RecordBatch
@@ -59,7 +66,7 @@ class WatermarkTracker:
         states: dict[str, EventTimeState] = {}
         root = self._chain.root.operator
         # What a source has read, but the operators have not processed, is logged.
-        watermark = root.context.watermark if self._is_source else self.valve.watermark
+        watermark = root.context.watermark if self._is_source else self._known_watermark()
         if MIN_WATERMARK < watermark < MAX_WATERMARK:
             states[root.context.uid] = EventTimeState(watermark)
         for operator in self._generators:
@@ -67,6 +74,10 @@ class WatermarkTracker:
             before = states.get(uid, EventTimeState())
             states[uid] = replace(before, generator=operator.snapshot_time())
         return states
+
+    def _known_watermark(self) -> int:
+        """Return the watermark up to which the operators have fired, or do so now."""
+        return self.valve.watermark
 
     def restore(self, states: dict[str, list[EventTimeState]]) -> None:
         """Restore the event time from the states of old subtasks, keyed by uid.
@@ -102,14 +113,25 @@ class WatermarkTracker:
 
     # ---- elements
 
-    def receive(self, channel: Hashable, element: TimeElement) -> None:
-        """Handle an element of an input channel."""
+    def receive(self, channel: Hashable, element: TimeElement | LoopElement) -> None:
+        """Handle an element of an input channel.
+
+        Raises:
+            ProtocolError: if the element belongs to a loop, and the task to none.
+        """
+        if isinstance(element, LoopProbe | ProbeRequest):
+            raise ProtocolError(f"{element} on {channel}, which is in no loop")
         for combined in self.valve.handle(channel, element):
             self.add(combined)
 
     def end_channel(self, channel: Hashable) -> None:
         """Handle that a channel has ended: it holds no watermark back any more."""
         self.receive(channel, Watermark(MAX_WATERMARK))
+
+    def fire_last(self) -> None:
+        """Fire what is due at `MAX_WATERMARK`, again if timers were set since the last time."""
+        if self._chain.must_fire or not self.at_end:
+            self.add(Watermark(MAX_WATERMARK))
 
     def add(self, element: _Queued) -> None:
         """Handle an element for the operators, after those that are being handled."""
@@ -128,13 +150,19 @@ class WatermarkTracker:
             if next(self._firing, self) is self:
                 self._firing = None
         elif isinstance(element := self._queue.popleft(), Watermark):
-            self.at_end = element.timestamp == MAX_WATERMARK
-            self._firing = self._chain.advance(element)
+            self._advance(element)
         elif isinstance(element, WatermarkStatus):
-            self._chain.set_status(element)
+            self._set_status(element)
         elif isinstance(element, tuple):
             self._chain.emit_time_from(*element)
         else:
             due = element
         self.running = self._firing is not None or bool(self._queue)
         return due
+
+    def _advance(self, watermark: Watermark) -> None:
+        self.at_end = watermark.timestamp == MAX_WATERMARK
+        self._firing = self._chain.advance(watermark)
+
+    def _set_status(self, status: WatermarkStatus) -> None:
+        self._chain.set_status(status)

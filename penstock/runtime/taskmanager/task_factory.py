@@ -14,6 +14,7 @@ from penstock.dataflow.graph.execution_graph import Chain, ChainedOperator, Chan
 from penstock.dataflow.graph.job_graph import OperatorKind, Partitioning
 from penstock.dataflow.graph.key_groups import key_group_range
 from penstock.dataflow.graph.keys import canonical
+from penstock.dataflow.graph.loop_waves import LoopWaves
 from penstock.dataflow.sink import SinkWriter, WriterContext
 from penstock.dataflow.source import ReaderContext, SourceReader
 from penstock.runtime.network.channel_log import EdgeIdentity
@@ -36,6 +37,8 @@ from penstock.runtime.operators.two_inputs.factory import make_two_input_operato
 from penstock.runtime.system.system import System
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.end_of_input import EndOfInputTracker
+from penstock.runtime.task.loops.loop_place import LoopPlace
+from penstock.runtime.task.loops.loop_watermarks import LoopWatermarks
 from penstock.runtime.task.operator_chain import ChainNode
 from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.snapshots.in_flight_data import BarrierRelay, InFlightRecorder
@@ -101,6 +104,7 @@ class TaskFactory:
         self._functions = {op.id: op for op in descriptor.code.graph.operators}
         self._relay = BarrierRelay()
         self._tasks: list[Task] = []
+        self._waves: dict[int, LoopWaves] = {}
         self._write_scheduler = WriteScheduler(
             system.clock, system.runnable, lambda: all(task.waiting for task in self._tasks)
         )
@@ -149,7 +153,11 @@ class TaskFactory:
             id=(chain.id, slot),
             name=chain.name,
             chain=ChainRunner(
-                root, self._descriptor.codec, end_of_input, self._second_input(chain)
+                root,
+                self._descriptor.codec,
+                end_of_input,
+                self._second_input(chain),
+                self._loop_place(chain, gate),
             ),
             gate=gate,
             outputs=parts.outputs,
@@ -253,6 +261,20 @@ class TaskFactory:
             if self._plan.loop_of(links[id.link].source) != loop
         ]
 
+    def _loop_place(self, chain: Chain, gate: InputGate) -> LoopPlace | None:
+        outside = self._outside(chain)
+        loop = self._plan.loop_of(chain.id)
+        if outside is None or loop is None:
+            return None
+        if loop not in self._waves:
+            self._waves[loop] = LoopWaves.of(self._plan, loop)
+        waves = self._waves[loop]
+        regular = [id for id in gate.channels if id not in gate.back_edges and id not in outside]
+        watermarks = LoopWatermarks(
+            regular, gate.back_edges, waves.waves, chain.id in waves.own_time, waves.one_task
+        )
+        return LoopPlace(tuple(outside), tuple(regular), watermarks)
+
     # ---- operators
 
     def _node(self, node: ChainedOperator, parts: _TaskParts) -> ChainNode:
@@ -288,8 +310,13 @@ class TaskFactory:
             if plan.loop_of(link.source) is not None
             and plan.loop_of(link.source) == plan.loop_of(link.target)
         )
+        back_edges = frozenset(
+            partitioner
+            for link, partitioner in zip(links, partitioners, strict=True)
+            if link.is_back_edge
+        )
         children = [self._node(child, parts) for child in node.children if child.tag == tag]
-        return ChainNode(operator, children, partitioners, inner)
+        return ChainNode(operator, children, partitioners, inner, back_edges)
 
     def _operator(self, node: ChainedOperator, parts: _TaskParts) -> RunningOperator:
         info = node.operator

@@ -21,13 +21,15 @@ So a loop is idle if, in one snapshot, the outside input of all its tasks had en
 empty and no timer was waiting. The snapshot need not be complete. It is enough that each task of
 the loop has acknowledged it, because the parts of these tasks are a consistent cut of the loop.
 
-In an idle loop, the end-of-input hooks run in rounds: a hook may emit records into the loop, so
-that other tasks have work again. The state of a task contains the number of rounds that it has run,
-and whether the last round emitted a record into the loop. So a restored attempt continues with the
-right round, even if the snapshot was taken in the middle of one. Let R be the highest number of
-rounds that a task of the loop has run:
+In an idle loop, the last watermark fires all timers. These may emit records into the loop, which
+set further timers. When no timers are left, the end-of-input hooks run in rounds: a hook may emit
+records into the loop, so that other tasks have work again. The state of a task contains the number
+of rounds that it has run, and whether the last round emitted a record into the loop. So a restored
+attempt continues with the right round, even if the snapshot was taken in the middle of one. Let R
+be the highest number of rounds that a task of the loop has run:
 
     not idle                                    nothing; decide again at the next snapshot
+    idle, timers wait for the last watermark    run round 0
     idle, some tasks have run fewer than R      run round R in those tasks
     idle, all R = 0, a function has a hook      run round 1
     idle, all R > 0, a task emitted in round R  run round R + 1
@@ -81,6 +83,7 @@ class LoopStatus:
             hooks counts rounds, too.
         emitted: whether the task emitted a record into the loop in its last round.
         pending_timers: whether the state of the task had timers that fire by processing time.
+        must_fire: whether timers of the task wait for a watermark.
     """
 
     outside_ended: bool
@@ -88,6 +91,7 @@ class LoopStatus:
     rounds: int
     emitted: bool
     pending_timers: bool = False
+    must_fire: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,8 @@ class SnapshotEnded:
 class RunEndOfInputHooks:
     """Run a round of the end-of-input hooks in the tasks of a loop.
 
-    Tasks that have already run the round do nothing.
+    Tasks that have already run the round do nothing. In round 0, the tasks run no hooks, but fire
+    the timers that wait for the last watermark.
     """
 
     loop: int
@@ -257,6 +262,8 @@ class LoopTerminationDetector:
             s.outside_ended and not s.log_records and not s.pending_timers for s in statuses
         ):
             return []
+        if any(s.must_fire for s in statuses):
+            return [RunEndOfInputHooks(watched.loop.index, 0)]
         rounds = max(s.rounds for s in statuses)
         if any(s.rounds < rounds for s in statuses):
             wanted = rounds

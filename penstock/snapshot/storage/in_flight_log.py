@@ -33,6 +33,7 @@ __all__ = [
     "SEGMENT_BYTES",
     "STATUS",
     "WATERMARK",
+    "PROBE",
     "LogPart",
     "Marker",
     "Range",
@@ -46,6 +47,8 @@ __all__ = [
 
 # The kinds of frames. They are written to disk, so never change these values.
 BATCH, BARRIER, END, WATERMARK, STATUS = 0, 1, 2, 3, 4
+#: The kind of a probe of a loop. Probes are only in the segments of spilled queues.
+PROBE = 16
 FRAME_HEADER = struct.Struct(">IB")  # length of the payload in bytes, kind
 
 #: The size at which a file of a log is closed, in bytes. `read_log` reads each file as a whole.
@@ -307,7 +310,7 @@ def read_elements(
     """
     for data, path in _pieces(handle, snapshot, FileSystem() if files is None else files):
         for kind, payload in frames(data, path):
-            # The segments of a spilled queue also contain barriers. They are skipped.
+            # The segments of a spilled queue also contain barriers and probes. They are skipped.
             if kind in (BATCH, WATERMARK, STATUS):
                 yield kind, payload
 

@@ -82,6 +82,11 @@ class OperatorTimers:
         first = self._processing.next_time()
         return None if first is None else first + 1
 
+    @property
+    def wait_for_watermark(self) -> bool:
+        """Return whether timers wait for a watermark."""
+        return self._event is not None and self._event.next_time() is not None
+
     def drop(self) -> None:
         """Remove all timers, because the input has ended and they do not fire any more."""
         for queue in self._event, self._processing:

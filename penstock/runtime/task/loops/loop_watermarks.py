@@ -42,7 +42,7 @@ from dataclasses import dataclass, replace
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK
-from penstock.runtime.task.loops.loop_probe import NOTHING, LoopProbe, ProbeRequest
+from penstock.runtime.network.loop_probe import NOTHING, LoopProbe, ProbeRequest
 
 __all__ = [
     "AdvanceInside",

@@ -86,6 +86,7 @@ class StateCapture:
             emitted=end.emitted,
             outside_ended=end.over if end.in_loop else None,
             pending_timers=any(operator.has_pending_timers() for operator in self._chain.operators),
+            must_fire=end.in_loop and self._chain.must_fire,
             aligned_seconds=aligned_seconds,
             blocked_seconds=[channel.blocked_seconds for channel in channels],
         )

@@ -78,6 +78,7 @@ class TaskSnapshot:
         outside_ended: whether all input from outside of the loop has ended; None if the task is in
             no loop.
         pending_timers: whether timers of the task's operators wait for processing time.
+        must_fire: whether timers of a task in a loop wait for a watermark.
         captures: the captured keyed state, keyed by the uid of the operator.
         operator_states: the captured operator state, keyed by the uid of the operator.
         small: the other state, which is small, keyed by the uid of the operator.
@@ -104,6 +105,7 @@ class TaskSnapshot:
     emitted: bool = False
     outside_ended: bool | None = None
     pending_timers: bool = False
+    must_fire: bool = False
     captures: dict[str, StateSnapshot] = field(default_factory=dict)
     operator_states: dict[str, OperatorStateSnapshot] = field(default_factory=dict)
     small: dict[str, Any] = field(default_factory=dict)
@@ -200,7 +202,12 @@ class TaskSnapshot:
         loop = None
         if self.outside_ended is not None:
             loop = LoopStatus(
-                self.outside_ended, log_records, self.ended, self.emitted, self.pending_timers
+                self.outside_ended,
+                log_records,
+                self.ended,
+                self.emitted,
+                self.pending_timers,
+                self.must_fire,
             )
         return Acknowledgement(
             self.number,

@@ -1,15 +1,17 @@
 """The elements with which the tasks of a loop find out which watermarks they may release.
 
-`loop_watermarks.py` explains how. Both elements stay inside of the loop.
+`penstock/runtime/task/loops/loop_watermarks.py` explains how. The elements stay in the loop.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import operator
+from dataclasses import astuple, dataclass, replace
 
 from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK
+from penstock.runtime.control.packing import malformed, pack, unpack
 
-__all__ = ["NOTHING", "LoopProbe", "ProbeRequest"]
+__all__ = ["NOTHING", "LoopProbe", "ProbeRequest", "pack_probe", "unpack_probe"]
 
 #: A time after all others: the minimum over no records, or over no inputs.
 NOTHING = MAX_WATERMARK + 1
@@ -61,3 +63,29 @@ class ProbeRequest:
     """
 
     after: int
+
+
+def pack_probe(element: LoopProbe | ProbeRequest) -> bytes:
+    """Return a probe or a request as bytes."""
+    return pack(list(astuple(element)))
+
+
+def unpack_probe(data: bytes | memoryview) -> LoopProbe | ProbeRequest:
+    """Return the probe or the request in `data`.
+
+    Raises:
+        ProtocolError: if it is malformed.
+    """
+    values = unpack(bytes(data), "probe")
+    with malformed("probe"):
+        if len(values) == 1:
+            return ProbeRequest(operator.index(values[0]))
+        wave, outside, idle, lowest, inside, behind = values
+        return LoopProbe(
+            operator.index(wave),
+            operator.index(outside),
+            None if idle is None else operator.index(idle),
+            operator.index(lowest),
+            operator.index(inside),
+            operator.index(behind),
+        )

@@ -1,0 +1,25 @@
+"""The place of a task in its loop, as far as event time is concerned."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from penstock.runtime.task.loops.loop_watermarks import LoopWatermarks
+
+__all__ = ["LoopPlace"]
+
+
+@dataclass(frozen=True)
+class LoopPlace:
+    """The input channels of a task in a loop, and its part in the waves of the loop.
+
+    Arguments:
+        outside: the input channels from outside of the loop.
+        regular: the input channels from inside of the loop that are no back-edges.
+        watermarks: decides when a watermark advances inside of the loop, and when it may leave it.
+    """
+
+    outside: tuple[Hashable, ...]
+    regular: tuple[Hashable, ...]
+    watermarks: LoopWatermarks
