@@ -17,6 +17,7 @@ from penstock.runtime.task.loops.loop_place import LoopPlace
 from penstock.runtime.task.operator_chain import ChainNode
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import to_job_error
+from penstock.snapshot.state import KeyedBackend
 
 __all__ = ["ChainRunner"]
 
@@ -68,6 +69,11 @@ class ChainRunner:
     def uid(self) -> str:
         """Return the uid of the first operator of the chain."""
         return self.root.operator.context.uid
+
+    def backends(self) -> dict[str, KeyedBackend]:
+        """Return the keyed state of the operators, keyed by their uids."""
+        contexts = [operator.context for operator in self.operators]
+        return {one.uid: one.backend for one in contexts if one.backend is not None}
 
     def open(self) -> None:
         """Open all operators, the last one first, so that an operator can emit when it opens."""

@@ -55,7 +55,6 @@ from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.protocols.base import SnapshotProtocol
 from penstock.snapshot.protocols.events import SnapshotKind
-from penstock.snapshot.state import KeyedBackend
 
 __all__ = ["Task", "TaskListener"]
 
@@ -109,11 +108,7 @@ class Task:
         self.chain, self.gate, self.source_input = chain, gate, source_input
         self.checkpoint_writer = checkpoint_writer
         self.end_of_input = end_of_input
-        self.backends: dict[str, KeyedBackend] = {
-            operator.context.uid: operator.context.backend
-            for operator in chain.operators
-            if operator.context.backend is not None
-        }
+        self.backends = chain.backends()
         self._backends = [*self.backends.values()]
         clock, self._timer = settings.clock, settings.timer
         self._listener = listener
@@ -157,11 +152,6 @@ class Task:
     def operators(self) -> list[RunningOperator]:
         """Return the chain's operators. Each operator comes after its parent."""
         return self.chain.operators
-
-    @property
-    def last_snapshot(self) -> int:
-        """Return the number of the newest snapshot whose state is captured."""
-        return self.snapshots.last_snapshot
 
     # ---- methods for the messages of the JobManager
 

@@ -112,7 +112,7 @@ def metrics_report(worker: int, runners: Iterable[TaskRunner]) -> m.Metrics:
             task.slices.busy_seconds,
             task.outputs.blocked_seconds,
             queued,
-            task.last_snapshot,
+            task.snapshots.last_snapshot,
         ]
         tasks.append([*task.id, *figures])
         for id, edge in task.gate.back_edges.items():

@@ -32,7 +32,7 @@ class TaskRunner:
     @property
     def last_snapshot(self) -> int:
         """The number of the newest snapshot in which the task has captured its state."""
-        return self.task.last_snapshot
+        return self.task.snapshots.last_snapshot
 
     @property
     def is_source(self) -> bool:
