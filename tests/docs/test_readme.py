@@ -133,3 +133,10 @@ def test_its_loop_prints_what_it_says(tmp_path: Path):
 def test_the_commands_that_it_names_exist(command: str, tmp_path: Path):
     assert f"penstock {command}" in README
     assert "Usage" in _shell(f"penstock {command} --help", tmp_path)
+
+
+def test_its_windows_print_what_it_says(tmp_path: Path):
+    program = _blocks("python")[2]
+    (tmp_path / "visits.py").write_text(program)
+    said = program.rstrip().rpartition("# ")[2]
+    assert _shell(f"{shlex.quote(sys.executable)} visits.py", tmp_path) == said + "\n"
