@@ -106,7 +106,7 @@ def test_every_kind_of_state_counts_each_record_once_whoever_is_killed(
     tmp_path: Path, memory: int
 ) -> None:
     seed = 3
-    settings = Settings(tmp_path, count=12_000, rate=6_000, inline_threshold=4096, parts=4)
+    settings = Settings(tmp_path, count=8_000, rate=4_000, inline_threshold=4096, parts=4)
     targets = ("worker", "jobmanager", "both")
     killer = Killer(random.Random(seed), kills=3, targets=targets, gate=settings.gate)
     run_to_the_end(settings, killer, job=lambda settings: _job(settings, memory))
