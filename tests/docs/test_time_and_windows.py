@@ -1,4 +1,4 @@
-"""The programs of the page on windows print what the page says."""
+"""The programs of the pages on time and on windows print what the pages say."""
 
 import os
 import re
@@ -11,12 +11,16 @@ import pytest
 from tests.processes.harness import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "windows.md").read_text(encoding="utf-8")
-PROGRAMS = re.findall(r"```python\n(.*?)```\n+```text\n(.*?)```", PAGE, re.DOTALL)
+PAGES = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("time.md", "windows.md")]
+PROGRAMS = [
+    program
+    for page in PAGES
+    for program in re.findall(r"```python\n(.*?)```\n+```text\n(.*?)```", page, re.DOTALL)
+]
 
 
-def test_each_program_of_the_page_is_followed_by_its_output():
-    assert len(PROGRAMS) == PAGE.count("```python")
+def test_each_program_of_the_pages_is_followed_by_its_output():
+    assert len(PROGRAMS) == sum(page.count("```python") for page in PAGES)
 
 
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))
