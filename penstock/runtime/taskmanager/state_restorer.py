@@ -54,12 +54,7 @@ class StateRestorer:
             if handle.uid == root:
                 logs += [RestoredLog(log, Path(folder), rescaled) for log in handle.logs]
         self._restore_end_of_input(task, handles)
-        task.event_time.restore(
-            {
-                uid: [handle.event_time or EventTimeState() for _, handle in found]
-                for uid, found in handles.items()
-            }
-        )
+        task.event_time.restore({uid: _event_times(found) for uid, found in handles.items()})
         if logs:
             batches = self._logs.replay(task.id[0], task.gate, logs)
             task.gate.replay(batches, sum(restored.log.size for restored in logs))
@@ -108,3 +103,17 @@ class StateRestorer:
             task.end_of_input.restore(
                 max(handle.ended for handle in ended), any(handle.emitted for handle in ended)
             )
+
+
+def _event_times(handles: list[tuple[Path, OperatorHandle]]) -> list[EventTimeState]:
+    """Return the event time of each subtask of an operator, from all its handles.
+
+    A subtask may have a second handle, with records that a barrier has overtaken.
+    """
+    found: dict[int, EventTimeState] = {}
+    for _, handle in handles:
+        if handle.event_time is not None:
+            found[handle.subtask] = handle.event_time
+        else:
+            found.setdefault(handle.subtask, EventTimeState())
+    return list(found.values())
