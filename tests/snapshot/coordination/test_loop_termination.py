@@ -106,6 +106,16 @@ def test_hooks_run_in_rounds_until_none_of_them_emits_into_the_loop() -> None:
     assert say(w, 4, status(3), status(3)) == [TerminateLoop(0)]
 
 
+def test_timers_fire_at_the_last_watermark_before_hooks_run() -> None:
+    w = watch(hooks=True)
+    assert say(w, 1, status(), status(must_fire=True)) == [RunEndOfInputHooks(0, 0)]
+    assert say(w, 2, status(log_records=1, must_fire=True), status()) == []
+    assert say(w, 3, status(must_fire=True), status()) == [RunEndOfInputHooks(0, 0)]
+    assert say(w, 4, status(), status()) == [RunEndOfInputHooks(0, 1)]
+    assert say(w, 5, status(1, must_fire=True), status(1)) == [RunEndOfInputHooks(0, 0)]
+    assert say(w, 6, status(1), status(1)) == [TerminateLoop(0)]
+
+
 def test_a_round_is_commanded_once_and_then_waited_for() -> None:
     w = watch(hooks=True)
     assert say(w, 1, status(), status()) == [RunEndOfInputHooks(0, 1)]

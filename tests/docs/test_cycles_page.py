@@ -1,0 +1,28 @@
+"""The program of the page on loops prints what the page says."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.processes.harness import PATIENCE
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "cycles.md").read_text(encoding="utf-8")
+PROGRAMS = re.findall(r"```python\n(from penstock.*?)```\n+```text\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_program_prints_what_the_page_says(tmp_path: Path):
+    ((program, expected),) = PROGRAMS
+    (tmp_path / "job.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "job.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PENSTOCK_IN_PROCESS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == expected
