@@ -55,7 +55,7 @@ class Rounds(KeyedProcessFunction):
         self.fatal = fatal
 
     def process_element(self, value, ctx):
-        kind, at, hops, key = value
+        kind, at, hops, _ = value
         if self.fatal is not None and at == COUNT // 2 * 10 and not self.fatal.exists():
             self.fatal.touch()
             os.kill(os.getpid(), signal.SIGKILL)
