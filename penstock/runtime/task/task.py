@@ -292,9 +292,8 @@ class Task:
             element: the element.
         """
         if isinstance(element, EncodedBatch):
-            self.slices.start(self.chain.decode(element.payload), channel)
-            self._send_due()
-        elif isinstance(element, RecordBatch):
+            element = self.chain.decode(element.payload)
+        if isinstance(element, RecordBatch):
             self.slices.start(element, channel)
             self._send_due()
         elif channel is None and isinstance(element, TimeElement):

@@ -40,9 +40,8 @@ def redistribute_log(
         partition: the function that returns a subtask for a key and a parallelism; for CUSTOM.
 
     Returns:
-        A function that takes a list of records, and returns the indices of the records of this
-        subtask. It counts records, so each log needs its own function, which is called with all
-        batches in order.
+        A function that takes a list of records, and returns the indices of this subtask's records.
+        It counts records, so each log needs its own function, called with all batches in order.
 
     Raises:
         ProtocolError: if the edge is a broadcast edge, where each subtask has its own copy of a

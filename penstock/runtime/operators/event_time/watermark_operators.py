@@ -16,10 +16,10 @@ from penstock.runtime.operators.event_time.timestamped_stream import Timestamped
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.user_code.current_operator import operator_at_work
 
-__all__ = ["OperatorOutput", "TimedSourceOperator", "TimestampsOperator"]
+__all__ = ["TimedOutput", "TimedSourceOperator", "TimestampsOperator"]
 
 
-class OperatorOutput(Protocol):
+class TimedOutput(Protocol):
     """Takes what an operator emits before `process` returns; see `ChainRunner`."""
 
     def emit_from(self, operator: RunningOperator, out: RecordBatch) -> None:
@@ -68,7 +68,7 @@ class TimestampsOperator(RunningOperator):
         interval_ms: the period of watermarks, in milliseconds; 0 for none.
     """
 
-    _output: OperatorOutput
+    _output: TimedOutput
 
     def __init__(
         self, strategy: WatermarkStrategy, context: OperatorContext, interval_ms: int
@@ -81,7 +81,7 @@ class TimestampsOperator(RunningOperator):
         self._emitted = self._stream.watermark
         self._idle = False
 
-    def connect(self, output: OperatorOutput) -> None:
+    def connect(self, output: TimedOutput) -> None:
         """Set the output for watermarks that the generator emits among the records."""
         self._output = output
 
