@@ -11,10 +11,12 @@ import pytest
 
 from penstock.dataflow.errors import ProtocolError, StoreError
 from penstock.dataflow.graph.execution_graph import ChannelId
+from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.network.channel_log import ChannelLog, EdgeIdentity
 from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, EndOfInput
 from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.input_gate import BACK_WEIGHT, InputGate
+from penstock.runtime.network.loop_probe import NOTHING, LoopProbe, ProbeRequest
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
@@ -126,6 +128,19 @@ def test_barriers_keep_their_kind_over_the_disk(looped: Looped) -> None:
     taken = [looped.back.take() for _ in barriers]
     assert taken == barriers
     assert looped.gate._waiting_barriers == 0
+
+
+def test_elements_of_event_time_come_back_from_the_disk(looped: Looped) -> None:
+    elements: list[Element] = [
+        LoopProbe(3, outside=-5, idle=None, lowest=NOTHING),
+        ProbeRequest(3),
+        Watermark(-7),
+    ]
+    for element in elements:
+        looped.put("a")
+        looped.back.put(element)
+    taken = [looped.back.take() for _ in range(2 * len(elements))]
+    assert taken[1::2] == elements
 
 
 def test_a_credit_goes_back_when_a_batch_arrives(looped: Looped) -> None:

@@ -145,6 +145,13 @@ class HopLater(Later):
         raise AssertionError(f"timers of {ctx.get_current_key()} wait at the end of the loop")
 
 
+class HopByWatermark(LaterByWatermark):
+    """Does what `Hop` does, when a timer fires by event time; all fire before a loop ends."""
+
+    def fire(self, value: Any) -> Iterator[Any]:
+        return HopLater.fire(self, value)  # type: ignore[arg-type]
+
+
 class Split(ProcessFunction):
     """Sends odd numbers to a side output."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.dataflow.environment import StreamExecutionEnvironment
+from penstock.dataflow.functions import KeyedProcessFunction
 from penstock.dataflow.streams import DataStream
 from penstock.dataflow.time import WatermarkStrategy
 from tests.simulation.random_jobs import windows
@@ -20,6 +21,7 @@ from tests.simulation.random_jobs.functions import (
     Count,
     CountToTheEnd,
     Hop,
+    HopByWatermark,
     HopLater,
     HopToTheEnd,
     Later,
@@ -133,12 +135,12 @@ def _visit(
     choices: Choices,
     name: str,
     back_through: int,
-    later: bool = False,
+    kind: type[KeyedProcessFunction] | None = None,
 ) -> DataStream:
     """A loop that each (id, hops left) goes round; gives what was visited."""
     keys = choices.keys
     back = env.create_feedback(f"{name} again")
-    kind = HopLater if later else HopToTheEnd if choices.hook else Hop
+    kind = kind or (HopToTheEnd if choices.hook else Hop)
     hops = starts.union(back).key_by(lambda pair: pair[0] % keys).process(kind()).uid(name)
     on = hops.filter(lambda r: r[0] == "on").map(lambda r: (r[1], r[2])).uid(f"{name} on")
     for number in range(back_through):
@@ -159,7 +161,16 @@ def _loop(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices)
 def _timer_loop(
     env: StreamExecutionEnvironment, stream: DataStream, choices: Choices
 ) -> DataStream:
-    return _visit(env, _starts(stream), choices, "hop later", 1, later=True)
+    return _visit(env, _starts(stream), choices, "hop later", 1, HopLater)
+
+
+def _event_timer_loop(
+    env: StreamExecutionEnvironment, stream: DataStream, choices: Choices
+) -> DataStream:
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    strategy = strategy.with_timestamp_assigner(lambda pair, _: pair[0])
+    timed = _starts(stream).assign_timestamps_and_watermarks(strategy).uid("timed")
+    return _visit(env, timed, choices, "hop by watermark", 1, HopByWatermark)
 
 
 def _timers(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
@@ -377,6 +388,7 @@ SHAPES = {
     "timers": Shape(_timers, _each_later, weight=3),
     "event timers": Shape(_event_timers, _each_later, weight=3),
     "timer loop": Shape(_timer_loop, _visited_later, weight=3),
+    "event timer loop": Shape(_event_timer_loop, _visited_later, weight=3),
     "side outputs": Shape(_sides, _split),
     "two inputs": Shape(_two_inputs, _counts_of_both, weight=3),
     "broadcast state": Shape(_broadcast_state, _seen_everywhere, fixed=True),
