@@ -46,9 +46,7 @@ __all__ = [
 ]
 
 # The kinds of frames. They are written to disk, so never change these values.
-BATCH, BARRIER, END, WATERMARK, STATUS = 0, 1, 2, 3, 4
-#: The kind of a probe of a loop. Probes are only in the segments of spilled queues.
-PROBE = 16
+BATCH, BARRIER, END, WATERMARK, STATUS, PROBE = 0, 1, 2, 3, 4, 5
 FRAME_HEADER = struct.Struct(">IB")  # length of the payload in bytes, kind
 
 #: The size at which a file of a log is closed, in bytes. `read_log` reads each file as a whole.
@@ -116,7 +114,7 @@ def frames(data: bytes | memoryview, path: object = None) -> Iterator[tuple[int,
         if begin > len(view):
             raise _damaged(f"it ends within the header of the frame at byte {at}", path)
         length, kind = FRAME_HEADER.unpack_from(view, at)
-        if kind not in (BATCH, BARRIER, END, WATERMARK, STATUS):
+        if kind not in (BATCH, BARRIER, END, WATERMARK, STATUS, PROBE):
             raise _damaged(f"the frame at byte {at} is of kind {kind}, which there is not", path)
         if begin + length > len(view):
             problem = f"the frame at byte {at} has {length} bytes, and only {len(view) - begin}"

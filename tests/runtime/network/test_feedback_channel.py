@@ -11,7 +11,6 @@ import pytest
 
 from penstock.dataflow.errors import ProtocolError, StoreError
 from penstock.dataflow.graph.execution_graph import ChannelId
-from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.network.channel_log import ChannelLog, EdgeIdentity
 from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, EndOfInput
 from penstock.runtime.network.feedback_channel import FeedbackChannel
@@ -130,17 +129,20 @@ def test_barriers_keep_their_kind_over_the_disk(looped: Looped) -> None:
     assert looped.gate._waiting_barriers == 0
 
 
-def test_elements_of_event_time_come_back_from_the_disk(looped: Looped) -> None:
+def test_probes_come_back_from_the_disk_and_are_not_logged(looped: Looped) -> None:
     elements: list[Element] = [
         LoopProbe(3, outside=-5, idle=None, lowest=NOTHING),
         ProbeRequest(3),
-        Watermark(-7),
     ]
     for element in elements:
         looped.put("a")
         looped.back.put(element)
+    log = looped.back.start_log(1)
     taken = [looped.back.take() for _ in range(2 * len(elements))]
     assert taken[1::2] == elements
+    looped.back.drop_log()
+    assert logged(log) == ["a"] * len(elements)
+    log.release()
 
 
 def test_a_credit_goes_back_when_a_batch_arrives(looped: Looped) -> None:
