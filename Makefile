@@ -4,8 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: all setup check test test-pythons test-long docs demo demo-spark examples bench bench-compare soak soak-cycles soak-spark \
-  random-cycles random-jobs clean
+.PHONY: all setup check test test-pythons test-long docs demo demo-spark examples bench bench-compare \
+  soak soak-cycles soak-time soak-spark random-cycles random-jobs clean
 
 all: check test
 
@@ -85,6 +85,9 @@ soak: $(STAMP)
 
 soak-cycles: $(STAMP)
 	$(BIN)/python -m tests.soak.cycles
+
+soak-time: $(STAMP)
+	$(BIN)/python -m tests.soak.event_time
 
 soak-spark: $(STAMP)
 	$(BIN)/python -m tests.soak.spark

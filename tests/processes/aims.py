@@ -11,6 +11,8 @@ In a worker:        before the cut    some, and not all, regular inputs have del
                     while logging     the cut is made, and the log has records and gets more
                     log written       the log is on disk, and nothing was acknowledged yet
                     replaying         the restored log has been processed in part
+                    state written     the task's state is on disk; only for jobs without loops
+                    others            the function says that it is there, with `reached`
 In the JobManager:  acknowledged      a task's part with a log has come, others are missing
                     published         the manifest is durable, and nothing is committed
                     committing        output is visible, and nothing says so yet
@@ -51,14 +53,16 @@ class Aims:
     Arguments:
         folder: of the test; what was struck is noted there.
         aims: (phase, target) each; the target is "worker" or "jobmanager".
+        logs: the job has a loop, so a snapshot counts only with records in its logs.
 
     No kill but that in the phase "replaying" comes before a snapshot with records in its logs is
-    complete, so that each restart has something to replay.
+    complete, so that each restart has something to replay. Without loops, any snapshot will do.
     """
 
-    def __init__(self, folder: Path, aims: list[tuple[str, str]]) -> None:
+    def __init__(self, folder: Path, aims: list[tuple[str, str]], *, logs: bool = True) -> None:
         self._folder = folder / "kills"
         self._aims = aims
+        self._logs = logs
         self._folder.mkdir(exist_ok=True)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -94,6 +98,11 @@ class Aims:
 
     # ---- in a worker
 
+    def reached(self, phase: str, **details: Any) -> None:
+        """Kill, if the aim is at a phase of the function, which is in it now."""
+        if self._mine is not None:
+            self._in_worker(phase, **details)
+
     def _in_worker(self, phase: str, **details: Any) -> None:
         assert self._mine is not None
         aimed, target = self._aims[self._mine]
@@ -108,6 +117,7 @@ class Aims:
         from penstock.runtime.serialization.record_batch import RecordBatch
         from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
         from penstock.runtime.task.snapshots.task_snapshot_writer import TaskSnapshotWriter
+        from penstock.snapshot.protocols.aligned import AlignedProtocol
         from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
         from penstock.snapshot.protocols.events import BlockChannel
 
@@ -115,13 +125,13 @@ class Aims:
 
         def complete(call: Callable, checkpoint_writer: Any, number: int) -> None:
             call(checkpoint_writer, number)
-            self._ready = self._ready or number in logged
+            self._ready = self._ready or number in logged or not self._logs
 
         def handle(call: Callable, protocol: Any, event: Any) -> Any:
             commands = call(protocol, event)
             for command in commands:
                 if isinstance(command, BlockChannel):
-                    back = command.channel in protocol.back_edges
+                    back = command.channel in getattr(protocol, "back_edges", ())
                     phase = "barrier came round" if back else "before the cut"
                     self._in_worker(phase, number=event.number)
             return commands
@@ -131,6 +141,12 @@ class Aims:
             log = channel._log
             if log is not None and log.records and isinstance(element, RecordBatch | EncodedBatch):
                 self._in_worker("while logging", number=log.number, records=log.records)
+
+        async def write_state(call: Callable, *given: Any) -> Any:
+            written = await call(*given)
+            if not self._logs:
+                self._in_worker("state written")
+            return written
 
         async def write_logs(call: Callable, writer: Any, snapshot: Any, *rest: Any) -> int:
             size: int = await call(writer, snapshot, *rest)
@@ -147,8 +163,10 @@ class Aims:
             return taken
 
         _wrap(CheckpointWriter, "complete", complete)
+        _wrap(AlignedProtocol, "handle", handle)
         _wrap(AlignedCyclicProtocol, "handle", handle)
         _wrap(FeedbackChannel, "put", put)
+        _wrap(TaskSnapshotWriter, "write_state", write_state)
         _wrap(TaskSnapshotWriter, "write_logs", write_logs)
         _wrap(InputGate, "take", take)
 
@@ -176,13 +194,14 @@ class Aims:
 
         def completed(call: Callable, history: Any, snapshot: dict[str, Any]) -> None:
             call(history, snapshot)
-            self._ready = self._ready or snapshot["log_records"] > 0
+            self._ready = self._ready or snapshot["log_records"] > 0 or not self._logs
 
         def acknowledged(call: Callable, driver: Any, message: Any) -> None:
             call(driver, message)
             pending = driver._pending.get(message.number)
             missing = driver._coordinator.tasks - driver._coordinator.acknowledged
-            if pending is not None and message.log_records and missing:
+            logged = message.log_records or not self._logs
+            if pending is not None and logged and missing:
                 records = message.log_records
                 self._in_jobmanager("acknowledged", number=message.number, records=records)
 
