@@ -117,7 +117,7 @@ class Task:
         self.outputs = TaskOutputs(
             outputs, clock, settings.buffer_timeout, self.slices.output_waited
         )
-        #: The tasks of a loop have no event time yet.
+        #: The watermark of the task. In a loop, it follows the rule of `docs/cycles.md`.
         self.event_time = (
             WatermarkTracker(chain, gate.channels, source_input is not None)
             if chain.loop is None
