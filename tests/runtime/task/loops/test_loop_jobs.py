@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -76,8 +76,9 @@ def job(env: StreamExecutionEnvironment, folder: Path, fatal: Path | None = None
     def numbers():
         for i in range(COUNT):
             if i == COUNT - 20:
+                pause = threading.Event()
                 while not told.exists():
-                    time.sleep(0.001)
+                    pause.wait(0.01)
             yield "number", i * 10, i % 4, i % KEYS
 
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(At())
