@@ -91,13 +91,13 @@ def main(kills: int, seed: int | None) -> None:
             struck = strikes(folder)
             phases.update(strike["phase"] for strike in struck)
             phases.update("at random" for _ in killer.killed)
-            missing, extra, kinds = history(settings)
+            missing, extra, kinds, examples = history(settings)
             lost, doubled = lost + missing, doubled + extra
             results += kinds
             told(phases.total())
             if missing or extra:
                 wrong = f"lost {missing}, doubled {extra} in {settings} at {at}"
-                console.print(f"{wrong}: {struck} {killer.killed}")
+                console.print(f"{wrong}: {examples} {struck} {killer.killed}")
             else:
                 shutil.rmtree(folder)
     timers = results["timer"] + results["clock timer"]

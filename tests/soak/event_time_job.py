@@ -382,11 +382,13 @@ class Naive:
         self.watermark = watermark
 
 
-def history(settings: TimedSettings) -> tuple[int, int, Counter[str]]:
-    """How much is missing, how much is there more than once or wrong, and what came by kind."""
-    facts = seen(settings)
-    missing, extra = compared(facts, expected(settings))
+def history(settings: TimedSettings) -> tuple[int, int, Counter[str], list[Any]]:
+    """How much is missing, how much is doubled or wrong, what came by kind, and what is wrong."""
+    facts, wanted = seen(settings), expected(settings)
+    missing, extra = compared(facts, wanted)
     kinds: Counter[str] = Counter()
     for fact, times in facts.items():
         kinds[fact[0]] += times
-    return missing, extra, kinds
+    wrong = [("lost", *fact) for fact in sorted(wanted - facts.keys(), key=str)[:5]]
+    more = [fact for fact, times in facts.items() if times > 1 or fact not in wanted]
+    return missing, extra, kinds, wrong + [("doubled", *fact) for fact in more[:5]]
