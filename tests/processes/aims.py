@@ -159,7 +159,10 @@ class Aims:
             replaying = gate._replay is not None
             taken = call(gate)
             if replaying and gate._replay is not None:
-                self._in_worker("replaying", records=len(taken[1]))
+                element = taken[1]
+                # Logs have watermarks, too.
+                records = len(element) if isinstance(element, RecordBatch) else 0
+                self._in_worker("replaying", records=records)
             return taken
 
         _wrap(CheckpointWriter, "complete", complete)

@@ -38,10 +38,11 @@ def _settings(rng: random.Random, folder: Path, kills: int, readers: int) -> Tim
     # With one reader tasks have one input each, so that there is nothing to align; with two
     # readers nothing is late.
     phases = [phase for phase in PHASES if readers == 1 or phase != "late record"]
-    phases += ["before the cut"] if readers == 2 else []
     mode = rng.choice([CheckpointingMode.EXACTLY_ONCE, CheckpointingMode.UNALIGNED])
     if mode is CheckpointingMode.UNALIGNED:
-        phases = [phase for phase in phases if phase != "before the cut"]
+        phases += ["log written", "replaying"]
+    elif readers == 2:
+        phases += ["before the cut"]
     aims: list[tuple[str, str]] = []
     if rng.random() < 0.67:
         chosen = rng.choices(phases, k=kills)

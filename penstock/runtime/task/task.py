@@ -235,7 +235,9 @@ class Task:
                 return False
         if not clear:
             # Messages are handled even without credits: a barrier can wait in the output channels,
-            # behind the records.
+            # behind the records. But all that the source has read must come before it.
+            if self.source_input is not None and self.event_time.running:
+                return False
             return bool(self._mailbox) and self._take_mail()
         if self.event_time.running:
             element = self.event_time.step()

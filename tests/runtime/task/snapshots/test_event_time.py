@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from penstock.dataflow.source import Split
 from penstock.dataflow.time.watermark import MAX_WATERMARK, Watermark
 from penstock.runtime.network.elements import Barrier, Element, EndOfInput, WatermarkStatus
 from penstock.runtime.network.time_elements import to_time_element
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.metadata.handles import EventTimeState, OperatorHandle
+from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.in_flight_log import BATCH, read_elements
 from tests.runtime.task.snapshots.test_in_flight_data import CODEC, Stage
 
@@ -93,6 +95,23 @@ def test_a_barrier_that_overtakes_an_output_logs_its_watermarks(stage: Stage) ->
     found = logged(stage)
     assert found["here", 0][:2] == [[3], Watermark(3)]
     assert state(stage) == EventTimeState(3)
+
+
+def test_a_barrier_comes_behind_what_a_source_has_read_behind_a_watermark(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, source=True, aligned=True)
+    stage.fill()
+    stage.task.assign(Split("s"), None)
+    while stage.task.outputs.push():
+        stage.step()
+    # The source has read these, too, and its position is behind them.
+    stage.task.event_time.add(Watermark(3))
+    stage.task.event_time.add(timed(4, 5))
+    stage.task.inject(1, SnapshotKind.CHECKPOINT)
+    for _ in range(10):
+        stage.step()
+    assert not stage.acknowledged
+    sent = stage.drain()
+    assert sent.index(Watermark(3)) < sent.index(["r4", "r5"]) < sent.index(("barrier", 1))
 
 
 def test_a_restored_task_begins_with_the_lowest_watermark_of_its_old_subtasks(

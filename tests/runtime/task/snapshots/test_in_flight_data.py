@@ -44,6 +44,7 @@ from penstock.runtime.task.snapshots.task_snapshot import Acknowledgement
 from penstock.runtime.task.task import Task
 from penstock.runtime.task.task_settings import TaskSettings
 from penstock.snapshot.metadata.handles import OWN_INPUT
+from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.protocols.unaligned import UnalignedProtocol
 from penstock.snapshot.storage.in_flight_log import read_log
@@ -99,12 +100,14 @@ class Stage:
         timeout: seconds for which it aligns.
         source: it reads numbers instead.
         hooks: it has an end-of-input hook.
+        aligned: barriers do not overtake records.
     """
 
     tmp_path: Path
     timeout: float = 0.0
     source: bool = False
     hooks: bool = False
+    aligned: bool = False
     acknowledged: list[Acknowledgement] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -140,13 +143,15 @@ class Stage:
         own = EdgeIdentity("here", "here", OWN_INPUT, "rebalance", "here")
         root = ChainNode(operator, [], [ForwardPartitioner([output])])
         end_of_input = EndOfInputTracker(gate.channels, None, [operator])
+        recorder = InFlightRecorder(BarrierRelay(), 0, self.timeout, own, encode, True)
+        unaligned = UnalignedProtocol(gate.channels, align_first=self.timeout > 0)
         self.task = Task(
             id=(0, 0),
             name="here",
             chain=ChainRunner(root, CODEC, end_of_input),
             gate=gate,
             outputs=[output],
-            protocol=UnalignedProtocol(gate.channels, align_first=self.timeout > 0),
+            protocol=AlignedProtocol(gate.channels) if self.aligned else unaligned,
             checkpoint_writer=CheckpointWriter(
                 subtask=0,
                 lineage="l",
@@ -161,7 +166,7 @@ class Stage:
             listener=self,
             settings=TaskSettings(clock=self.clock, timer=lambda: 0.0),
             source_input=source_input,
-            in_flight=InFlightRecorder(BarrierRelay(), 0, self.timeout, own, encode, True),
+            in_flight=None if self.aligned else recorder,
         )
         self.task.slices.sizer.slice = 2
         self.task.open()
