@@ -145,8 +145,7 @@ class Task:
         if source_input is not None and source_input.watermarks is not None:
             source_input.watermarks.connect(self.event_time.add)
         self.ended = False
-        #: Whether the task is waiting because it has nothing to do.
-        self.waiting = False
+        self.waiting = False  #: Whether the task waits because it has nothing to do.
 
     @property
     def operators(self) -> list[RunningOperator]:
@@ -236,9 +235,8 @@ class Task:
         if not clear:
             # Messages are handled even without credits: a barrier can wait in the output channels,
             # behind the records. But all that the source has read must come before it.
-            if self.source_input is not None and self.event_time.running:
-                return False
-            return bool(self._mailbox) and self._take_mail()
+            unsent = self.source_input is not None and self.event_time.running
+            return not unsent and bool(self._mailbox) and self._take_mail()
         if self.event_time.running:
             element = self.event_time.step()
             if isinstance(element, RecordBatch):
