@@ -221,6 +221,7 @@ def _task(task: Recording) -> Any:
         tuple(_task_snapshot(cut) for cut in task.checkpoint_writer._snapshots),
         tuple(_task_snapshot(cut) for cut in task.checkpoint_writer._logging),
         tuple((*sorted(task.taken[uid]), "|", *sorted(task.given[uid])) for uid in task.taken),
+        (task.event_time.running, task.event_time.at_end, len(task.event_time._queue)),
         task.extra(),
     )
 

@@ -22,6 +22,7 @@ from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ChannelId, ExecutionGraph
 from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.dataflow.source import Split
+from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.control.job_code import JobCode
 from penstock.runtime.network.elements import Barrier, Element, EncodedBatch
 from penstock.runtime.network.feedback_channel import FeedbackChannel
@@ -95,10 +96,28 @@ class Recording(Task):
         super().__init__(**arguments)
         self.taken, self.given = self.chain.taken, self.chain.given
         self.checkpoint_writer.chain = self.chain
+        self._leave_out_event_time()
+
+    def _leave_out_event_time(self) -> None:
+        """Drop the watermarks at the end of the input; nothing here has event time.
+
+        They would multiply the orders of events. `loop_time_model` explores watermarks.
+        """
+        tracker, outputs = self.event_time, self.outputs
+        add, receive, broadcast = tracker.add, tracker.receive, outputs.broadcast
+        tracker.add = lambda element: None if _is_time(element) else add(element)  # type: ignore[method-assign]
+        tracker.receive = lambda id, element: None if _is_time(element) else receive(id, element)  # type: ignore[method-assign]
+        outputs.broadcast = lambda element, *rest: (  # type: ignore[method-assign]
+            None if _is_time(element) else broadcast(element, *rest)
+        )
 
     def extra(self) -> Any:
         """What else there is that its future depends on; of mutants."""
         return None
+
+
+def _is_time(element: object) -> bool:
+    return isinstance(element, Watermark)
 
 
 class RecordingWriter(CheckpointWriter):
