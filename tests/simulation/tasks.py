@@ -471,6 +471,7 @@ class Cluster:
             or gate.replaying
             or (task.source_input is not None and not source_ended)
             or task.end_of_input.running
+            or task.event_time.running
             or (task.ended and task.snapshots.events)
             or task.extra() is not None
         )
