@@ -107,7 +107,7 @@ class StateEntry:
 def find_state(
     path: Path, number: int | None = None, operator: str | None = None, state: str | None = None
 ) -> list[StatePart]:
-    """Return the state of a snapshot, as one part for each subtask.
+    """Return the state of a snapshot, as one part for each subtask, in their order.
 
     Arguments:
         path: a job's checkpoint folder, or the folder of one of its snapshots.
@@ -131,7 +131,7 @@ def find_state(
     _require(manifest, operator, state)
     return [
         part_of(manifest, handle, paths.snapshot(manifest.number), state)
-        for handle in manifest.handles
+        for handle in sorted(manifest.handles, key=lambda handle: (handle.uid, handle.subtask))
         if operator in (None, handle.uid)
         and (names := _names_of(handle))
         and (state is None or state in names)
