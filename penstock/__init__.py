@@ -28,6 +28,9 @@ if TYPE_CHECKING:
         SocketSource,
         TextLines,
     )
+    from penstock.connectors.columns import (
+        ParquetSink,
+    )
     from penstock.dataflow.config import (
         CheckpointConfig,
         CheckpointingMode,
@@ -190,6 +193,7 @@ _WHERE = {
         "CollectionSource CsvRows FileSink FileSource FunctionSink GeneratorSource "
         "IterableSource JsonLines PrintSink SequenceSource SocketSource TextLines"
     ),
+    "penstock.connectors.columns": "ParquetSink",
     "penstock.dataflow.config": (
         "CheckpointConfig CheckpointingMode Configuration ExecutionConfig JobConfig "
         "RestartStrategies RuntimeExecutionMode"
@@ -327,6 +331,7 @@ __all__ = [
     "NoWatermarks",
     "OperatorStateStore",
     "OutputTag",
+    "ParquetSink",
     "Partitioner",
     "PenstockError",
     "PrintSink",

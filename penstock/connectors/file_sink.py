@@ -18,7 +18,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.connectors.file_formats import FileFormat, TextLines
 from penstock.connectors.folders import local_path
@@ -27,41 +27,48 @@ from penstock.dataflow.errors import GraphError, JobError, Recoverability
 from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
 from penstock.snapshot.storage.filesystem.durable_files import make_folders, sync_file, sync_path
 
-__all__ = ["STAGING", "FileCommitter", "FileSink", "naming", "new_digest", "sink_tag"]
+__all__ = [
+    "STAGING",
+    "FileCommitter",
+    "FileSink",
+    "StagedFileSink",
+    "StagedFormat",
+    "naming",
+    "new_digest",
+    "sink_tag",
+]
 
 _BUFFER_BYTES = 1 << 18
 
 
-class FileSink(Sink):
-    """Writes one file for each subtask and snapshot into a folder, exactly once.
+class StagedFormat(Protocol):
+    """The format of the files of a sink. Each file has an encoder of its own.
 
-    A file is named `part-<snapshot>-<subtask>-<attempt>-<uid>-<tag>.<extension>`, so the names sort
-    by snapshot. The tag is a hash of the snapshot's lineage and the sink's uid. So several sinks
-    and jobs can share a folder. A subtask that has no records for a snapshot writes no file.
+    An encoder may have two more methods: `finish` returns the bytes at the end of the file, and
+    `encode_columns` encodes an Arrow batch.
+    """
 
-    Readers of the folder must ignore names that begin with `_`, as Spark and `FileSource` do. The
-    folder's file system must have hard links. All workers and the JobManager must see the folder
-    under the same path.
+    @property
+    def extension(self) -> str:
+        """Return the end of the names of the files, such as `.txt`."""
+
+    def create_encoder(self) -> Callable[[list[Any]], bytes]:
+        """Return a function that takes a batch, and returns the bytes to append to the file."""
+
+
+class StagedFileSink(Sink):
+    """Stages one file for each subtask and snapshot, and publishes it into a folder.
 
     Arguments:
         folder: the folder of the published files. It is created if it does not exist.
-        format: the format of the files: `TextLines()`, `JsonLines()` or `CsvRows(...)`.
-
-    Raises:
-        GraphError: if `format` is not a `FileFormat`, or `folder` is not a usable path.
+        format: the format of the files.
     """
 
     exactly_once = True
 
-    def __init__(self, folder: str | os.PathLike[str], format: FileFormat | None = None) -> None:
-        format = TextLines() if format is None else format
-        if not isinstance(format, FileFormat):
-            raise GraphError(
-                f"the format of a file sink is TextLines(), JsonLines() or CsvRows(), "
-                f"not {format!r}"
-            )
+    def __init__(self, folder: str | os.PathLike[str], format: StagedFormat) -> None:
         self.folder = local_path(folder)
-        self.format = format
+        self.format: StagedFormat = format
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """Return a writer that stages the files of one subtask."""
@@ -85,10 +92,39 @@ class FileSink(Sink):
             raise GraphError(f"the folder {self.folder} cannot be written: no access to {existing}")
 
 
+class FileSink(StagedFileSink):
+    """Writes one file for each subtask and snapshot into a folder, exactly once.
+
+    A file is named `part-<snapshot>-<subtask>-<attempt>-<uid>-<tag>.<extension>`, so the names sort
+    by snapshot. The tag is a hash of the snapshot's lineage and the sink's uid. So several sinks
+    and jobs can share a folder. A subtask that has no records for a snapshot writes no file.
+
+    Readers of the folder must ignore names that begin with `_`, as Spark and `FileSource` do. The
+    folder's file system must have hard links. All workers and the JobManager must see the folder
+    under the same path.
+
+    Arguments:
+        folder: the folder of the published files. It is created if it does not exist.
+        format: the format of the files: `TextLines()`, `JsonLines()` or `CsvRows(...)`.
+
+    Raises:
+        GraphError: if `format` is not a `FileFormat`, or `folder` is not a usable path.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], format: FileFormat | None = None) -> None:
+        format = TextLines() if format is None else format
+        if not isinstance(format, FileFormat):
+            raise GraphError(
+                f"the format of a file sink is TextLines(), JsonLines() or CsvRows(), "
+                f"not {format!r}; for Parquet files, there is ParquetSink"
+            )
+        super().__init__(folder, format)
+
+
 class _FileWriter(SinkWriter):
     """Writes the records of one subtask to staged files."""
 
-    def __init__(self, folder: Path, format: FileFormat, context: WriterContext) -> None:
+    def __init__(self, folder: Path, format: StagedFormat, context: WriterContext) -> None:
         self._folder = folder
         self._staging = folder / STAGING
         self._format = format
@@ -96,15 +132,26 @@ class _FileWriter(SinkWriter):
         self._tag = sink_tag(context.lineage, context.uid)
         self._files = 0
         self._staged: _StagedFile | None = None
+        if hasattr(format.create_encoder(), "encode_columns"):
+            self.write_columns = self._write_columns
 
     def write(self, batch: list[Any]) -> None:
-        if not batch:
-            return
-        if self._staged is None:
+        if batch:
+            staged = self._open_file()
+            staged.append(staged.encode(batch))
+
+    def _write_columns(self, batch: Any) -> None:
+        staged = self._open_file()
+        staged.append(staged.encode_columns(batch))
+
+    def _open_file(self) -> _StagedFile:
+        """Return the staged file of the current snapshot."""
+        staged = self._staged
+        if staged is None:
             with naming(self._staging):
                 make_folders(self._staging)
-                self._staged = _StagedFile(self._free_name(), self._format)
-        self._staged.write(batch)
+                staged = self._staged = _StagedFile(self._free_name(), self._format)
+        return staged
 
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
         staged, self._staged = self._staged, None
@@ -142,15 +189,19 @@ class _FileWriter(SinkWriter):
 class _StagedFile:
     """Writes one staged file, and computes its checksum."""
 
-    def __init__(self, path: Path, format: FileFormat) -> None:
+    def __init__(self, path: Path, format: StagedFormat) -> None:
         self._path = path
-        self._encode = format.create_encoder()
+        #: A function that returns the bytes of a batch of records.
+        self.encode = encoder = format.create_encoder()
+        #: A function that returns the bytes of an Arrow batch; None if the format has none.
+        self.encode_columns: Any = getattr(encoder, "encode_columns", None)
+        self._finish: Callable[[], bytes] | None = getattr(encoder, "finish", None)
         self._digest = new_digest()
         self._size = 0
         self._file = path.open("xb", buffering=_BUFFER_BYTES)
 
-    def write(self, batch: list[Any]) -> None:
-        data = self._encode(batch)
+    def append(self, data: bytes) -> None:
+        """Write bytes that the encoder has returned."""
         self._digest.update(data)
         self._size += len(data)
         with naming(self._path):
@@ -159,6 +210,8 @@ class _StagedFile:
     def seal(self) -> dict[str, Any]:
         """Make the file durable, and return its name, size and checksum."""
         with naming(self._path), self._file:
+            if self._finish is not None:
+                self.append(self._finish())
             sync_file(self._file)
             sync_path(self._path.parent)
         checksum = self._digest.hexdigest()

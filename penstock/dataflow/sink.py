@@ -73,6 +73,9 @@ class SinkWriter(ABC):
     #: A function that writes one record, or None. If it is set, the engine calls it for each record
     #: instead of calling `write` for each batch.
     per_record: Callable[[Any], object] | None = None
+    #: A function that writes a `pyarrow.RecordBatch`, or None. Without it, a writer receives the
+    #: rows of an Arrow batch as dicts.
+    write_columns: Callable[[Any], None] | None = None
 
     @abstractmethod
     def write(self, batch: list[Any]) -> None:

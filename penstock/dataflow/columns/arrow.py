@@ -1,0 +1,65 @@
+"""Import pyarrow when a job needs it, and check the schemas that a program gives.
+
+Jobs without columns never import pyarrow, which is an optional package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.dataflow.errors import GraphError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["check_schema", "require_pyarrow"]
+
+
+def require_pyarrow(user: str) -> Any:
+    """Return the module `pyarrow`.
+
+    Arguments:
+        user: what needs the module, for the error message.
+
+    Raises:
+        GraphError: if pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise GraphError(
+            f'{user} needs pyarrow: install it with pip install "penstock[columns]"'
+        ) from error
+    return pyarrow
+
+
+def check_schema(user: str, schema: Any) -> pa.Schema | None:
+    """Return the schema that a program gives, or None.
+
+    Arguments:
+        user: what takes the schema, for the error message.
+        schema: a `pyarrow.Schema`, a mapping from the name to the type of each column, or None.
+
+    Raises:
+        GraphError: if it is something else, or if a type is unknown.
+    """
+    if schema is None:
+        return None
+    pa = require_pyarrow(user)
+    if isinstance(schema, pa.Schema):
+        return schema
+    if not isinstance(schema, Mapping) or not schema:
+        raise GraphError(
+            f"the schema of {user} is a pyarrow.Schema, or a dict of the types of its columns such "
+            f'as {{"user": "string", "amount": "int64"}}, not {schema!r}'
+        )
+    fields = []
+    for name, kind in schema.items():
+        try:
+            fields.append(pa.field(name, kind))
+        except (TypeError, ValueError) as error:
+            raise GraphError(
+                f"the schema of {user} has no usable type for column {name!r}: {error}"
+            ) from None
+    return pa.schema(fields)

@@ -1,0 +1,196 @@
+"""Convert records to Arrow batches, and Arrow batches to records.
+
+A record with named fields is a row: a dict, a `Row` with names, a named tuple or a dataclass. The
+rows of an Arrow batch are dicts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from penstock.dataflow.errors import JobError
+from penstock.dataflow.types import Row
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["arrow_of", "fit_schema", "one_row", "rows_of"]
+
+
+def arrow_of(records: Sequence[Any], schema: pa.Schema | None = None) -> pa.RecordBatch:
+    """Return the records as an Arrow batch.
+
+    A field that a record lacks is null. Without a schema, the types follow from the values.
+
+    Arguments:
+        records: the rows. With a schema, they may also be plain tuples and lists of its width.
+        schema: the schema of the batch, or None.
+
+    Raises:
+        JobError: if a record has no names, has a field that the schema lacks, or does not fit.
+    """
+    import pyarrow as pa
+
+    names = None if schema is None else list(schema.names)
+    rows = _dicts(records, names)
+    found = dict.fromkeys(chain.from_iterable(rows))
+    if names is None:
+        names = list(found)
+    elif extra := [name for name in found if name not in names]:
+        culprit = next(row for row in rows if extra[0] in row)
+        raise JobError(
+            f"a record has the field {extra[0]!r}, which is no column of the schema: "
+            f"{', '.join(map(str, names))}",
+            record=_text(culprit),
+        )
+    arrays = []
+    for name in names:
+        if type(name) is not str:
+            raise JobError(f"the name of a column is a str, not {name!r}")
+        kind = None if schema is None else schema.field(name).type
+        values = [row.get(name) for row in rows]
+        try:
+            arrays.append(pa.array(values, kind))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise _misfit(name, kind, values, records, error) from None
+    if schema is None:
+        return pa.RecordBatch.from_arrays(arrays, names)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def fit_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with the columns of a schema, in its order and with its types.
+
+    Raises:
+        JobError: if the batch has other columns, or a column cannot be cast.
+    """
+    import pyarrow as pa
+
+    if batch.schema.equals(schema, check_metadata=False):
+        return batch
+    have, want = batch.schema.names, schema.names
+    if sorted(have) != sorted(want):
+        raise JobError(f"a batch has the columns {have}, and the schema has the columns {want}")
+    arrays = []
+    for field in schema:
+        try:
+            arrays.append(batch.column(field.name).cast(field.type))
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise JobError(f"column {field.name!r} does not fit the schema: {error}") from None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return the rows of an Arrow batch as new dicts of Python values.
+
+    Times in nanoseconds are cut to microseconds, because Python's classes have no nanoseconds.
+    """
+    names = batch.schema.names
+    columns = [_python_values(column) for column in batch.columns]
+    if not columns:
+        return [{} for _ in range(batch.num_rows)]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def one_row(batch: pa.RecordBatch, index: int) -> dict[str, Any]:
+    """Return one row of an Arrow batch."""
+    return rows_of(batch.slice(index, 1))[0]
+
+
+def _python_values(column: pa.Array) -> list[Any]:
+    import pyarrow as pa
+
+    kind, types = column.type, pa.types
+    if types.is_dictionary(kind):
+        column = column.dictionary_decode()
+        kind = column.type
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        column = column.cast(pa.timestamp("us", kind.tz), safe=False)
+    elif types.is_duration(kind) and kind.unit == "ns":
+        column = column.cast(pa.duration("us"), safe=False)
+    elif types.is_time64(kind) and kind.unit == "ns":
+        column = column.cast(pa.time64("us"), safe=False)
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _dicts(records: Sequence[Any], names: list[str] | None) -> list[dict[str, Any]]:
+    kinds = set(map(type, records))
+    if kinds <= {dict}:
+        return list(records)
+    converters = {kind: _converter(kind, names) for kind in kinds}
+    out = []
+    for record in records:
+        try:
+            out.append(converters[type(record)](record))
+        except (TypeError, ValueError) as error:
+            raise JobError(f"a record cannot become a row: {error}", record=_text(record)) from None
+    return out
+
+
+def _converter(kind: type, names: list[str] | None) -> Callable[[Any], dict[str, Any]]:
+    """Return a function that returns the fields of a record of one type by name."""
+    if issubclass(kind, dict):
+        return dict
+    if issubclass(kind, Row):
+        return _fields_of_row
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return lambda record: dict(zip(kind._fields, record, strict=True))
+    if dataclasses.is_dataclass(kind):
+        fields = [field.name for field in dataclasses.fields(kind)]
+        return lambda record: {name: getattr(record, name) for name in fields}
+    if issubclass(kind, tuple | list) and names is not None:
+        return lambda record: _by_position(record, names)
+    return _refuse
+
+
+def _fields_of_row(record: Row) -> dict[str, Any]:
+    if record.get_field_names() is None:
+        raise TypeError("a Row without field names: name its fields, or emit a dict")
+    return record.as_dict()
+
+
+def _by_position(record: Sequence[Any], names: list[str]) -> dict[str, Any]:
+    if len(record) != len(names):
+        raise ValueError(f"it has {len(record)} items, and the schema has {len(names)} columns")
+    return dict(zip(names, record, strict=True))
+
+
+def _refuse(record: Any) -> dict[str, Any]:
+    kind = type(record).__name__
+    hint = "; with a schema, tuples work, too" if isinstance(record, tuple | list) else ""
+    raise TypeError(
+        f"columns need names, and a {kind} has none: emit a dict, a Row with names, a named tuple "
+        f"or a dataclass{hint}"
+    )
+
+
+def _misfit(
+    name: str, kind: Any, values: Iterable[Any], records: Sequence[Any], error: Exception
+) -> JobError:
+    """Return the error about the first value of a column that does not fit."""
+    import pyarrow as pa
+
+    record: Any = None
+    first = None
+    for value, candidate in zip(values, records, strict=True):
+        first = value if first is None else first
+        try:
+            pa.array([first, value], kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as own:
+            error, record = own, candidate
+            break
+    target = "one type" if kind is None else str(kind)
+    hint = "; give a schema with the types of all columns" if kind is None else ""
+    return JobError(
+        f"the values of column {name!r} do not fit {target}: {error}{hint}",
+        record=None if record is None else _text(record),
+    )
+
+
+def _text(record: Any) -> str:
+    text = repr(record)
+    return text if len(text) <= 500 else f"{text[:500]}… ({len(text)} characters)"
