@@ -51,7 +51,7 @@ def deduplicated(messages: DataStream) -> DataStream:
 def main() -> None:
     given = options(__doc__)
     env = environment(given)
-    messages = env.from_collection(phone_messages(given.seed)).set_parallelism(1).uid("messages")
+    messages = env.from_collection(phone_messages(given.seed)).uid("messages")
     write(deduplicated(messages), "messages", given)
     env.execute("deduplication")
 

@@ -57,7 +57,7 @@ def replay(
     """
     strategy = WatermarkStrategy.for_generator(lambda: ReplayedTime(max_out_of_orderness))
     timed = strategy.with_timestamp_assigner(lambda record, _: record["time"])
-    source = env.from_collection(records).uid(name).set_parallelism(1)
+    source = env.from_collection(records).uid(name)
     return source.assign_timestamps_and_watermarks(timed).set_parallelism(1)
 
 

@@ -83,7 +83,10 @@ class StreamExecutionEnvironment(BaseEnvironment):
         return DataStream(self, [OperatorOutput(operator)])
 
     def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
-        """Return a stream with the elements of a collection.
+        """Return a stream with the elements of a collection, in their order.
+
+        The source has one subtask. Later operators have the parallelism of the job. To read a
+        large collection in parallel, pass a `CollectionSource` to `from_source`.
 
         Arguments:
             collection: the elements. The collection is read once, during this call.
@@ -95,8 +98,9 @@ class StreamExecutionEnvironment(BaseEnvironment):
         """
         from penstock.connectors import CollectionSource
 
-        elements = _elements(collection, type_info)
-        return self.from_source(CollectionSource(elements), None, "Source: Collection")
+        source = CollectionSource(_elements(collection, type_info))
+        stream = self.from_source(source, None, "Source: Collection")
+        return _non_parallel(stream, "a collection is read in its order, by one reader")
 
     def from_sequence(self, start: int, end: int) -> DataStream:
         """Return a stream with the whole numbers from `start` to `end`, both included."""
@@ -165,9 +169,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
         from penstock.connectors import SocketSource
 
         stream = self.from_source(SocketSource(host, port, delimiter), None, "Source: Socket")
-        operator = stream._outputs[0].operator
-        operator.parallelism, operator.non_parallel_reason = 1, "a socket has one reader"
-        return stream
+        return _non_parallel(stream, "a socket has one reader")
 
     # ---- methods that build loops
 
@@ -188,6 +190,13 @@ class StreamExecutionEnvironment(BaseEnvironment):
             GraphError: if `name` is not a string, is empty, or belongs to another feedback.
         """
         return FeedbackStream(self, [self._add_feedback(name)])
+
+
+def _non_parallel(stream: DataStream, reason: str) -> DataStream:
+    """Give the source of a stream one subtask, which the program cannot change."""
+    operator = stream._outputs[0].operator
+    operator.parallelism, operator.non_parallel_reason = 1, reason
+    return stream
 
 
 def _elements(collection: Iterable[Any], type_info: Any) -> list[Any]:

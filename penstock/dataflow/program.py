@@ -38,8 +38,15 @@ class Program:
     types: list[type] = field(default_factory=list)
 
     def add_sink(self, name: str, outputs: Sequence[OperatorOutput], sink: Sink) -> None:
-        """Add a sink that reads these outputs, for this execution only."""
-        self.graph.connect(outputs, self.graph.add(OperatorKind.SINK, name, sink))
+        """Add a sink that reads these outputs, for this execution only.
+
+        The sink has as many subtasks as the operators that it reads. So records of an operator
+        with one subtask keep their order.
+        """
+        operator = self.graph.add(OperatorKind.SINK, name, sink)
+        numbers = [output.operator.parallelism for output in outputs]
+        operator.parallelism = None if None in numbers else max(filter(None, numbers))
+        self.graph.connect(outputs, operator)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from penstock import (
     FileSink,
     FilterFunction,
     FlatMapFunction,
+    GraphError,
     IterableSource,
     JobError,
     JsonLines,
@@ -530,3 +531,13 @@ def test_hooks_of_a_loop_run_again_until_they_emit_nothing_into_it(looping: _Out
     # What a round emits has been processed when the next one begins.
     rounds = [("a", 1, 2), ("a", 2, 3), ("b", 1, 1), ("b", 2, 2)]
     assert looping.counter("rounds") == looping.counter("rounds by column") == Counter(rounds)
+
+
+def test_a_collection_is_read_in_its_order_by_one_subtask():
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(4)
+    numbers = list(range(500))
+    records = env.from_collection(numbers)
+    assert list(records.execute_and_collect(in_process=True)) == numbers
+    assert list(records.map(abs).set_parallelism(1).execute_and_collect()) == numbers
+    with pytest.raises(GraphError, match="cannot run in parallel: a collection is read in its"):
+        env.from_collection([1]).set_parallelism(2)

@@ -39,7 +39,7 @@ def _env(parallelism=2):
 
 
 def _split(env, function=None, numbers=10):
-    stream = env.from_collection(list(range(numbers))).process(function or Split())
+    stream = env.from_sequence(0, numbers - 1).process(function or Split())
     return stream, stream.get_side_output(ODD), stream.get_side_output(LARGE)
 
 

@@ -100,7 +100,7 @@ def test_a_job_has_the_same_errors(build: Any) -> None:
 
 
 def asks_who_calls(env: StreamExecutionEnvironment) -> Stream:
-    return env.from_collection([1, 2]).map(Line).map(lambda line: line.caller)
+    return env.from_sequence(1, 2).map(Line).map(lambda line: line.caller)
 
 
 @pytest.mark.parametrize("enabled", [True, False])
