@@ -54,11 +54,14 @@ if TYPE_CHECKING:
     from penstock.dataflow.functions import (
         BroadcastProcessFunction,
         CoFlatMapFunction,
+        CoGroupFunction,
         CoMapFunction,
         CoProcessFunction,
         FilterFunction,
+        FlatJoinFunction,
         FlatMapFunction,
         Function,
+        JoinFunction,
         KeyedBroadcastProcessFunction,
         KeyedCoProcessFunction,
         KeyedProcessFunction,
@@ -111,6 +114,10 @@ if TYPE_CHECKING:
         IterativeStream,
         KeyedStream,
         WindowedStream,
+    )
+    from penstock.dataflow.streams.joins.window_joins import (
+        CoGroupedStreams,
+        JoinedStreams,
     )
     from penstock.dataflow.streams.operator_settings import (
         DataStreamSink,
@@ -203,8 +210,9 @@ _WHERE = {
         "GraphError JobError PenstockError ProtocolError Recoverability StoreError"
     ),
     "penstock.dataflow.functions": (
-        "BroadcastProcessFunction CoFlatMapFunction CoMapFunction CoProcessFunction "
-        "FilterFunction FlatMapFunction Function KeySelector KeyedBroadcastProcessFunction "
+        "BroadcastProcessFunction CoFlatMapFunction CoGroupFunction CoMapFunction "
+        "CoProcessFunction FilterFunction FlatJoinFunction FlatMapFunction Function "
+        "JoinFunction KeySelector KeyedBroadcastProcessFunction "
         "KeyedCoProcessFunction KeyedProcessFunction MapFunction Partitioner ProcessFunction "
         "ReduceFunction SinkFunction"
     ),
@@ -225,6 +233,7 @@ _WHERE = {
         "AllWindowedStream BroadcastConnectedStream BroadcastStream ConnectedStreams "
         "DataStream FeedbackStream IterativeStream KeyedStream WindowedStream"
     ),
+    "penstock.dataflow.streams.joins.window_joins": "CoGroupedStreams JoinedStreams",
     "penstock.dataflow.streams.operator_settings": "DataStreamSink",
     "penstock.dataflow.time": (
         "AscendingTimestampsWatermarks BoundedOutOfOrdernessWatermarks Duration Instant "
@@ -266,6 +275,8 @@ __all__ = [
     "CheckpointedFunction",
     "CheckpointingMode",
     "CoFlatMapFunction",
+    "CoGroupFunction",
+    "CoGroupedStreams",
     "CoMapFunction",
     "CoProcessFunction",
     "CollectionSource",
@@ -294,6 +305,7 @@ __all__ = [
     "FileSink",
     "FileSource",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
     "FunctionInitializationContext",
@@ -310,6 +322,8 @@ __all__ = [
     "JobConfig",
     "JobError",
     "JobExecutionResult",
+    "JoinFunction",
+    "JoinedStreams",
     "JsonLines",
     "KeyRefusedError",
     "KeySelector",

@@ -1,4 +1,4 @@
-"""The programs of the pages on time and on windows print what the pages say."""
+"""The programs of the pages on time, windows and joins print what the pages say."""
 
 import os
 import re
@@ -11,7 +11,10 @@ import pytest
 from tests.processes.harness import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("time.md", "windows.md")]
+PAGES = [
+    (ROOT / "docs" / name).read_text(encoding="utf-8")
+    for name in ("time.md", "windows.md", "joins.md")
+]
 PROGRAMS = [
     program
     for page in PAGES

@@ -29,7 +29,6 @@ _NO_JVM = "Penstock runs no JVM: import Python modules in the program, from its 
 STREAM: Mapping[str, str] = {
     "time_window_all": _TIME_WINDOW.replace("window(", "window_all(", 1),
     **dict.fromkeys(("window", "count_window", "time_window"), "call key_by first, or window_all"),
-    **dict.fromkeys(("join", "co_group"), _JOIN),
     **dict.fromkeys(("reduce", "sum", "min", "max", "min_by", "max_by"), "call key_by first"),
     "cache": "Penstock caches no streams: write the records to a sink, and read them from there",
     "set_max_parallelism": f"the maximum parallelism {_WHOLE_JOB}.set_max_parallelism",

@@ -34,17 +34,25 @@ from penstock.dataflow.functions.function import (
     check_methods,
     method_of,
 )
+from penstock.dataflow.functions.join_functions import (
+    CoGroupFunction,
+    FlatJoinFunction,
+    JoinFunction,
+)
 from penstock.dataflow.functions.process_functions import KeyedProcessFunction, ProcessFunction
 from penstock.dataflow.state import RuntimeContext
 
 __all__ = [
     "BroadcastProcessFunction",
     "CoFlatMapFunction",
+    "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
+    "JoinFunction",
     "KeySelector",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",

@@ -8,6 +8,9 @@ from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind
 __all__ = ["check_event_time"]
 
 
+_WINDOWS = (OperatorKind.KEYED_WINDOW, OperatorKind.KEYED_CO_WINDOW)
+
+
 def check_event_time(graph: JobGraph) -> None:
     """Check that something gives timestamps to the records of each event-time window.
 
@@ -17,18 +20,27 @@ def check_event_time(graph: JobGraph) -> None:
         GraphError: if no operator before an event-time window gives timestamps.
     """
     for operator in graph.running:
-        if operator.kind is not OperatorKind.KEYED_WINDOW or not _needs_timestamps(operator):
+        if not _needs_timestamps(operator):
             continue
-        before = graph.upstream([operator.id]) - {operator.id}
-        if not any(_gives_timestamps(one) for one in graph.running if one.id in before):
+        edges = graph.inputs_of(operator.id)
+        for input in sorted({edge.input for edge in edges}):
+            before = graph.upstream(edge.source for edge in edges if edge.input == input)
+            if any(_gives_timestamps(one) for one in graph.running if one.id in before):
+                continue
+            records = "its records"
+            if operator.kind.has_two_inputs:
+                records = f"the records of its {'second' if input else 'first'} stream"
             raise GraphError(
-                f"operator {operator.name!r} needs event time, and no operator before it gives its "
-                f"records timestamps: call assign_timestamps_and_watermarks(WatermarkStrategy...."
-                f"with_timestamp_assigner(...)) before it, or use processing-time windows"
+                f"operator {operator.name!r} needs event time, and no operator before it gives "
+                f"{records} timestamps: call assign_timestamps_and_watermarks("
+                f"WatermarkStrategy....with_timestamp_assigner(...)) before it, or use "
+                f"processing-time windows"
             )
 
 
 def _needs_timestamps(operator: Operator) -> bool:
+    if operator.kind not in _WINDOWS:
+        return False
     assigner = operator.function.assigner
     return bool(assigner.is_event_time()) and type(assigner).__module__.startswith("penstock.")
 
@@ -42,4 +54,4 @@ def _gives_timestamps(operator: Operator) -> bool:
             return True
         return not type(operator.function).__module__.startswith("penstock.connectors")
     # The results of a window have the last timestamp of the window.
-    return operator.kind is OperatorKind.KEYED_WINDOW
+    return operator.kind in _WINDOWS

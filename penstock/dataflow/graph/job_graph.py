@@ -53,6 +53,7 @@ class OperatorKind(Enum):
     KEYED_CO_MAP = "keyed_co_map"
     KEYED_CO_FLAT_MAP = "keyed_co_flat_map"
     KEYED_CO_PROCESS = "keyed_co_process"
+    KEYED_CO_WINDOW = "keyed_co_window"
     BROADCAST_PROCESS = "broadcast_process"
     KEYED_BROADCAST_PROCESS = "keyed_broadcast_process"
     SINK = "sink"

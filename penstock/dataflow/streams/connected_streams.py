@@ -23,7 +23,13 @@ from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput, Part
 from penstock.dataflow.streams.key_selectors import check_key_selector
 from penstock.dataflow.types import check_type_info
 
-__all__ = ["BroadcastConnectedStream", "BroadcastStream", "ConnectedInput", "ConnectedStreams"]
+__all__ = [
+    "BroadcastConnectedStream",
+    "BroadcastStream",
+    "ConnectedInput",
+    "ConnectedStreams",
+    "add_two_input_operator",
+]
 
 Stream = TypeVar("Stream")
 #: A function that returns a stream with these outputs.
@@ -157,7 +163,7 @@ class ConnectedStreams(Generic[Stream]):
         return self._transform(OperatorKind.CO_PROCESS, "Co-Process", func)
 
     def _transform(self, kind: OperatorKind, name: str, function: Function) -> Stream:
-        return _add_operator(
+        return add_two_input_operator(
             self._environment, kind, name, function, self._first, self._second, self._stream_of
         )
 
@@ -246,7 +252,7 @@ class BroadcastConnectedStream(Generic[Stream]):
             where = "process on a keyed stream that is connected with a broadcast stream"
             kind, name = OperatorKind.KEYED_BROADCAST_PROCESS, "Keyed Broadcast Process"
         _check(func, (wanted,), where)
-        return _add_operator(
+        return add_two_input_operator(
             self._environment,
             kind,
             name,
@@ -275,17 +281,28 @@ def _check(function: Any, wanted: tuple[type[Function], ...], where: str) -> Non
     raise GraphError(f"{where} takes a {names}, and got {function!r}{hint}")
 
 
-def _add_operator(
+def add_two_input_operator(
     environment: BaseEnvironment,
     kind: OperatorKind,
     name: str,
-    function: Function,
+    function: Any,
     first: ConnectedInput,
     second: ConnectedInput,
     stream_of: StreamOf[Stream],
     states: tuple[str, ...] = (),
 ) -> Stream:
-    """Add an operator with two inputs, and return a stream with its output."""
+    """Add an operator with two inputs, and return a stream with its output.
+
+    Arguments:
+        environment: the environment that the streams belong to.
+        kind: the kind of the operator.
+        name: the name of the operator.
+        function: the user's function, or the operation of a join.
+        first: the first stream.
+        second: the second stream.
+        stream_of: a function that returns a stream with these outputs.
+        states: the names of the broadcast states that the function may use.
+    """
     # Each operator gets its own copy, as in `DataStream._transform`.
     selector = first.key_selector if kind.keyed else None
     operator = environment._add_operator(kind, name, copy.copy(function), selector)

@@ -37,6 +37,7 @@ from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.aggregations import projection
 from penstock.dataflow.streams.connecting import StreamConnecting
 from penstock.dataflow.streams.feedback import Feedback, names_of
+from penstock.dataflow.streams.joins.stream_joins import StreamJoins
 from penstock.dataflow.streams.key_selectors import check_key_selector
 from penstock.dataflow.streams.rolling_aggregations import RollingAggregations
 from penstock.dataflow.streams.side_output import side_output_of
@@ -60,6 +61,7 @@ class DataStream(
     StreamPartitioning["DataStream"],
     StreamWindows["DataStream"],
     StreamConnecting["DataStream"],
+    StreamJoins["DataStream"],
 ):
     """A stream of records in a program. (Flink: `DataStream`.)
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-import logging
 import operator
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function, ReduceFunction, check_function
@@ -18,24 +15,20 @@ from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows import (
     AggregateFunction,
     AllWindowFunction,
-    Evictor,
     MergingWindowAssigner,
-    NeverTrigger,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
-    Trigger,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     WindowAssigner,
     WindowFunction,
     WindowOperation,
 )
+from penstock.dataflow.windows.window_settings import WindowSettings, own
 
 __all__ = ["AllWindowedStream", "WindowedStream"]
-
-_LOGGER = logging.getLogger("penstock")
 
 Stream = TypeVar("Stream")
 Field = int | str | None
@@ -48,7 +41,7 @@ _INVERTIBLE = (
 )
 
 
-class BaseWindowedStream(Generic[Stream]):
+class BaseWindowedStream(WindowSettings, Generic[Stream]):
     """The methods of a stream that is grouped by windows.
 
     Arguments:
@@ -68,66 +61,9 @@ class BaseWindowedStream(Generic[Stream]):
         assigner: WindowAssigner,
         add: Callable[[WindowOperation], Stream],
     ) -> None:
-        if not isinstance(assigner, WindowAssigner):
-            _refuse_assigner(assigner)
-        self._environment = environment
-        self._assigner = assigner
+        super().__init__(environment, assigner)
         self._add = add
-        self._trigger: Trigger | None = None
-        self._evictor: Evictor | None = None
-        self._allowed_lateness = 0
         self._late_tag: OutputTag | None = None
-
-    def get_execution_environment(self) -> BaseEnvironment:
-        """Return the environment that the stream belongs to."""
-        return self._environment
-
-    # ---- settings of the window
-
-    def trigger(self, trigger: Trigger) -> Self:
-        """Set the trigger, which decides when a window emits its result.
-
-        It replaces the default trigger of the window assigner.
-
-        Raises:
-            GraphError: if `trigger` is not a `Trigger`, or if windows can merge and the
-                trigger does not support that.
-        """
-        if not isinstance(trigger, Trigger):
-            raise GraphError(f"trigger(...) takes an object of class Trigger, not {trigger!r}")
-        if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
-            raise GraphError(
-                f"the windows of {type(self._assigner).__name__} merge, and the trigger "
-                f"{type(trigger).__name__} does not support that: define its methods can_merge "
-                f"and on_merge"
-            )
-        self._trigger = trigger
-        return self
-
-    def evictor(self, evictor: Evictor) -> Self:
-        """Set an evictor, which removes records from a window when it fires.
-
-        A window with an evictor keeps all its records, also if it has a reduce function.
-
-        Raises:
-            GraphError: if `evictor` is not an `Evictor`.
-        """
-        if not isinstance(evictor, Evictor):
-            raise GraphError(f"evictor(...) takes an object of class Evictor, not {evictor!r}")
-        self._evictor = evictor
-        return self
-
-    def allowed_lateness(self, time_ms: DurationLike) -> Self:
-        """Set how long after its end a window still accepts late records.
-
-        Each such record fires the window again. The default is 0. Windows by processing time have
-        no late records.
-
-        Arguments:
-            time_ms: the time in milliseconds, as a `timedelta` or as a `Time`.
-        """
-        self._allowed_lateness = milliseconds_of("allowed_lateness", time_ms)
-        return self
 
     def side_output_late_data(self, output_tag: OutputTag) -> Self:
         """Emit records that are too late for their windows to a side output.
@@ -284,24 +220,13 @@ class BaseWindowedStream(Generic[Stream]):
     def _build(self, aggregator: Any, window_function: Any = None, inverse: Any = None) -> Stream:
         if window_function is not None:
             window_function = self._checked_window_function("the window function", window_function)
-        trigger = self._trigger or self._assigner.get_default_trigger(self._environment)
-        if isinstance(trigger, NeverTrigger):
-            _LOGGER.warning(
-                "a window of %s never emits a result, because its trigger never fires: set another "
-                "with trigger(...), such as PurgingTrigger.of(CountTrigger.of(100))",
-                type(self._assigner).__name__,
-            )
         return self._add(
-            WindowOperation(
-                self._assigner,
-                trigger,
-                self._evictor,
-                self._allowed_lateness,
-                self._late_tag,
-                _own(aggregator),
-                _own(inverse),
-                _own(window_function),
-                self._keyed,
+            self._operation(
+                aggregator=own(aggregator),
+                inverse=own(inverse),
+                window_function=own(window_function),
+                late_tag=self._late_tag,
+                keyed=self._keyed,
             )
         )
 
@@ -339,18 +264,5 @@ class AllWindowedStream(BaseWindowedStream[Stream]):
     _keyed = False
 
 
-def _own(function: Any) -> Any:
-    """Return a copy of a rich function, which the program may use for other operators, too."""
-    return copy.copy(function) if isinstance(function, Function) else function
-
-
 def _a(name: str) -> str:
     return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
-
-
-def _refuse_assigner(assigner: Any) -> NoReturn:
-    hint = ""
-    if isinstance(assigner, type) and issubclass(assigner, WindowAssigner):
-        makers = [name for name in ("of", "with_gap", "create") if hasattr(assigner, name)]
-        hint = f": write {'.'.join([assigner.__name__, *makers[:1]])}(...)"
-    raise GraphError(f"a window takes a window assigner, not {assigner!r}{hint}")

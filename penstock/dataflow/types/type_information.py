@@ -38,6 +38,11 @@ class TypeInformation:
         self._kinds = kinds
         self._limits = limits
 
+    @property
+    def python_classes(self) -> tuple[type, ...]:
+        """The Python classes of the values. `object` stands for every class."""
+        return self._kinds if isinstance(self._kinds, tuple) else (self._kinds,)
+
     def converted(self, value: Any) -> Any:
         """Return a value of this type that a value of the program stands for.
 

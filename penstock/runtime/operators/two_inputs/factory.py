@@ -11,6 +11,7 @@ from penstock.dataflow.graph.job_graph import Operator, OperatorKind
 from penstock.dataflow.operator_state import CheckpointedFunction
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.joins.window_join import WindowJoinOperator
 from penstock.runtime.operators.two_inputs.broadcast import (
     BroadcastStates,
     ReadOnlyContext,
@@ -57,6 +58,10 @@ def make_two_input_operator(operator: Operator, context: OperatorContext) -> Two
     kind, function = operator.kind, operator.function
     if operator.broadcast_states:
         return _broadcast(operator, context)
+    selectors = operator.key_selector, operator.second_key_selector
+    if kind is OperatorKind.KEYED_CO_WINDOW:
+        keys = [method_of(selector, "get_key") for selector in selectors]
+        return WindowJoinOperator(function, context, *keys)
     if kind in _SIMPLER and not _may_use_keyed_state(function):
         kind = _SIMPLER[kind]
     if kind in _UNKEYED:
@@ -64,7 +69,6 @@ def make_two_input_operator(operator: Operator, context: OperatorContext) -> Two
         first, second = (side(function, context, f"{method}{number}") for number in (1, 2))
     else:
         keyed, method = _KEYED[kind]
-        selectors = operator.key_selector, operator.second_key_selector
         first, second = (
             keyed(function, context, method_of(selector, "get_key"), f"{method}{number}")
             for number, selector in enumerate(selectors, 1)

@@ -1,0 +1,101 @@
+"""Compare the types of the keys of two streams that are joined.
+
+Keys of different types are never equal, so that such a join has no results. Types are compared when
+the program declares them. The operator also compares the keys of the first records.
+"""
+
+from __future__ import annotations
+
+import typing
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Number
+from typing import Any
+
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.functions import KeySelector
+from penstock.dataflow.types import TypeInformation
+
+__all__ = ["check_key_types", "keys_can_match", "why_keys_never_match"]
+
+_NUMBERS = (int, float, Decimal, Fraction)
+
+
+def check_key_types(first: Any, second: Any, declared: tuple[Any, Any] = (None, None)) -> None:
+    """Check that the declared types of the keys of two streams can be equal.
+
+    A type is declared with `key_type`, or as the annotation of the key selector's result.
+
+    Arguments:
+        first: the key selector of the first stream.
+        second: the key selector of the second stream.
+        declared: the arguments `key_type` of the two streams; None if there is none.
+
+    Raises:
+        GraphError: if no key of one stream can be equal to a key of the other.
+    """
+    types = [
+        type_ if type_ is not None else _annotated(selector)
+        for type_, selector in zip(declared, (first, second), strict=True)
+    ]
+    one, other = map(_family_of_type, types)
+    if one is not None and other is not None and one != other:
+        raise GraphError(
+            f"the streams of a join have keys of different types, {_shown(types[0])} and "
+            f"{_shown(types[1])}, which are never equal: convert one of the keys in its key "
+            f"selector"
+        )
+
+
+def keys_can_match(first: Any, second: Any) -> bool:
+    """Return whether keys of the types of two keys can be equal.
+
+    None is a key that is allowed beside keys of any type.
+    """
+    if first is None or second is None:
+        return True
+    if isinstance(first, tuple) and isinstance(second, tuple):
+        return len(first) == len(second) and all(map(keys_can_match, first, second))
+    return _family(type(first)) is _family(type(second))
+
+
+def why_keys_never_match(first: Any, second: Any) -> str:
+    """Return the message for keys of two streams whose types can never be equal."""
+    return (
+        f"the streams of this join have keys of different types: {first!r} "
+        f"({type(first).__name__}) in the first stream and {second!r} ({type(second).__name__}) in "
+        f"the second stream, which never match: convert one of the keys in its key selector"
+    )
+
+
+def _family(kind: type) -> type:
+    """Return a class that stands for all types whose values can be equal to values of `kind`."""
+    return Number if issubclass(kind, _NUMBERS) or issubclass(kind, Number) else _plain(kind)
+
+
+def _plain(kind: type) -> type:
+    return next((base for base in (str, bytes, tuple) if issubclass(kind, base)), kind)
+
+
+def _annotated(selector: Any) -> Any:
+    """Return the annotation of a key selector's result; None if there is none."""
+    function = selector.get_key if isinstance(selector, KeySelector) else selector
+    try:
+        return typing.get_type_hints(function).get("return")
+    except (NameError, TypeError, AttributeError):
+        return None
+
+
+def _family_of_type(type_: Any) -> Any:
+    """Return the family of a declared type; None if it is unknown."""
+    if isinstance(type_, TypeInformation):
+        kinds = type_.python_classes
+        return _family(kinds[0]) if kinds[0] is not object else None
+    origin = typing.get_origin(type_) or type_
+    if isinstance(origin, type) and origin not in (object, type(None)):
+        return _family(origin)
+    return None
+
+
+def _shown(type_: Any) -> str:
+    return type_.__name__ if isinstance(type_, type) else repr(type_)

@@ -1,0 +1,1 @@
+"""Operators that join two streams. They are operators with two inputs; see `two_inputs`."""
