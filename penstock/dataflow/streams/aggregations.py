@@ -1,7 +1,8 @@
 """Implement the aggregations of keyed streams (`sum`, `min`, …) as reduce functions.
 
-As in Flink, `sum`, `min` and `max` keep the first record of a key, and replace one field in it.
-`min_by` and `max_by` keep the whole record whose field is the smallest or largest.
+As in PyFlink, `sum`, `min` and `max` keep the first record of a key, and replace one field in it.
+`min_by` and `max_by` keep the whole record whose field is the smallest or largest. A record without
+fields, such as a number or a text, counts as its own field 0.
 """
 
 from __future__ import annotations
@@ -28,12 +29,33 @@ def _check(field: Field) -> None:
         )
 
 
+#: The classes of records whose fields have positions. A record of another class is one value.
+_WITH_POSITIONS = (tuple, list, Row)
+
+
 def _get(record: Any, field: Field) -> Any:
     if field is None:
         return record
-    if isinstance(field, int) or isinstance(record, dict):
+    if isinstance(record, dict):
         return record[field]
-    return getattr(record, field)
+    if isinstance(field, str):
+        return getattr(record, field)
+    return record[field] if isinstance(record, _WITH_POSITIONS) else _whole(record, field)
+
+
+def _whole(record: Any, field: int) -> Any:
+    """Return a record without positions, if `field` is its only field, which is 0."""
+    if dataclasses.is_dataclass(record):
+        raise TypeError(
+            f"the fields of a {type(record).__name__} have names and no positions: name the field "
+            f"to aggregate"
+        )
+    if field == 0:
+        return record
+    raise TypeError(
+        f"{type(record).__name__} has no field {field}: it is one value; aggregate it without a "
+        f"position"
+    )
 
 
 def _replaced(record: Any, field: Field, value: Any) -> Any:
@@ -55,6 +77,8 @@ def _replaced(record: Any, field: Field, value: Any) -> Any:
         return [*record[:position], value, *record[position + 1 :]]
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         return dataclasses.replace(record, **{str(field): value})
+    if field == 0:
+        return value
     raise TypeError(
         f"cannot set field {field!r} of a {type(record).__name__}: records to aggregate by field "
         f"are tuples, named tuples, lists, dicts, Rows or dataclasses"
@@ -65,7 +89,7 @@ class FieldAggregation(ReduceFunction):
     """Combines one field of two records, and keeps the other fields of the first record.
 
     Arguments:
-        field: the position or name of the field; None if the records are plain values.
+        field: the position or name of the field; None for the record as a whole.
         combine: a function that combines two values of the field into one.
     """
 
@@ -86,7 +110,7 @@ class FieldChoice(ReduceFunction):
     If two records have equal fields, the first record is kept.
 
     Arguments:
-        field: the position or name of the field; None if the records are plain values.
+        field: the position or name of the field; None for the record as a whole.
         better: a function of two values of the field. It returns whether the first value's record
             replaces the second value's record.
     """

@@ -41,7 +41,7 @@ from penstock.dataflow.streams.joins.stream_joins import StreamJoins
 from penstock.dataflow.streams.key_selectors import check_key_selector
 from penstock.dataflow.streams.rolling_aggregations import RollingAggregations
 from penstock.dataflow.streams.side_output import side_output_of
-from penstock.dataflow.streams.stream_partitioning import StreamPartitioning
+from penstock.dataflow.streams.stream_partitioning import FixedPartitioning, StreamPartitioning
 from penstock.dataflow.streams.stream_results import StreamResults
 from penstock.dataflow.streams.stream_windows import (
     KeyedStreamWindows,
@@ -229,11 +229,16 @@ class DataStream(
         ]
 
 
-class KeyedStream(DataStream, RollingAggregations["DataStream"], KeyedStreamWindows["DataStream"]):
+class KeyedStream(
+    FixedPartitioning,
+    DataStream,
+    RollingAggregations["DataStream"],
+    KeyedStreamWindows["DataStream"],
+):
     """A stream that is partitioned by key. (Flink: `KeyedStream`.)
 
     Operators on this stream have keyed state. The aggregations are rolling: they emit the updated
-    result for each record.
+    result for each record. A sink, `print` and `execute_and_collect` get the records, without keys.
 
     Arguments:
         environment, outputs: the same as for `OperatorSettings`.

@@ -36,7 +36,8 @@ class RollingAggregations(Generic[Stream]):
         The other fields of an emitted record are taken from the first record of the key.
 
         Arguments:
-            position_to_sum: the position or name of the field; None if the records are numbers.
+            position_to_sum: the position or name of the field. If the records are numbers, it is
+                left out, or None.
         """
         return self._reduce("Sum", FieldAggregation(position_to_sum, operator.add))
 
@@ -57,14 +58,18 @@ class RollingAggregations(Generic[Stream]):
     def min_by(self, position_to_min_by: int | str | None = 0) -> Stream:
         """Emit, for each record, the record of its key with the smallest field until then.
 
-        If two records have equal fields, the first record is emitted.
+        If two records have equal fields, the first record is emitted. Without a position, field 0
+        of a tuple, list or `Row` is compared, and other records as a whole. None always compares
+        whole records.
         """
         return self._reduce("Min By", FieldChoice(position_to_min_by, operator.lt))
 
     def max_by(self, position_to_max_by: int | str | None = 0) -> Stream:
         """Emit, for each record, the record of its key with the largest field until then.
 
-        If two records have equal fields, the first record is emitted.
+        If two records have equal fields, the first record is emitted. Without a position, field 0
+        of a tuple, list or `Row` is compared, and other records as a whole. None always compares
+        whole records.
         """
         return self._reduce("Max By", FieldChoice(position_to_max_by, operator.gt))
 

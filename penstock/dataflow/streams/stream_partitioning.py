@@ -1,15 +1,16 @@
-"""The methods of a stream that choose the partitioning of its records."""
+"""The methods that choose the partitioning of a stream, and those that a keyed stream refuses."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
+from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import KeySelector, Partitioner, check_function
 from penstock.dataflow.graph.job_graph import Partitioning
 
-__all__ = ["StreamPartitioning"]
+__all__ = ["FixedPartitioning", "StreamPartitioning"]
 
 Stream = TypeVar("Stream")
 
@@ -64,3 +65,48 @@ class StreamPartitioning(Generic[Stream]):
         self, partitioning: Partitioning, selector: Any = None, partitioner: Any = None
     ) -> Stream:
         """Return a stream of the same records with another partitioning."""
+
+
+class FixedPartitioning:
+    """Methods of a keyed stream that raise an error, as in PyFlink.
+
+    The records of a key belong to one subtask, which holds the state of the key. With another
+    partitioning, operators would silently have no keys.
+    """
+
+    def forward(self) -> NoReturn:
+        """Raise a `GraphError`: the partitioning of a keyed stream is fixed."""
+        _refuse("forward")
+
+    def rebalance(self) -> NoReturn:
+        """Raise a `GraphError`: the partitioning of a keyed stream is fixed."""
+        _refuse("rebalance")
+
+    def rescale(self) -> NoReturn:
+        """Raise a `GraphError`: the partitioning of a keyed stream is fixed."""
+        _refuse("rescale")
+
+    def shuffle(self) -> NoReturn:
+        """Raise a `GraphError`: the partitioning of a keyed stream is fixed."""
+        _refuse("shuffle")
+
+    def global_(self) -> NoReturn:
+        """Raise a `GraphError`: the partitioning of a keyed stream is fixed."""
+        _refuse("global_")
+
+    def broadcast(self, *state_descriptors: Any) -> NoReturn:
+        """Raise a `GraphError`: the partitioning of a keyed stream is fixed."""
+        del state_descriptors
+        _refuse("broadcast")
+
+    def partition_custom(self, partitioner: Any, key_selector: Any) -> NoReturn:
+        """Raise a `GraphError`: the partitioning of a keyed stream is fixed."""
+        del partitioner, key_selector
+        _refuse("partition_custom")
+
+
+def _refuse(method: str) -> NoReturn:
+    raise GraphError(
+        f"{method} cannot change the partitioning of a keyed stream: call it on the stream before "
+        f"key_by, or on the result of an operator"
+    )

@@ -195,7 +195,8 @@ class BaseWindowedStream(WindowSettings, Generic[Stream]):
         The other fields are taken from the first record of the window.
 
         Arguments:
-            position_to_sum: the position or name of the field; None if the records are numbers.
+            position_to_sum: the position or name of the field. If the records are numbers, it is
+                left out, or None.
         """
         return self._build(FieldAggregation(position_to_sum, operator.add))
 
