@@ -68,6 +68,7 @@ SLOW = (
     "tests/simulation/",
     "tests/snapshot/protocols/test_cycle_random.py",
     "tests/spark/",
+    "tests/testing/",
 )
 #: After which share of all others the rest of Spark begins: at once it would be too much for two
 #: cores.

@@ -79,6 +79,8 @@ class StreamExecutionEnvironment(BaseEnvironment):
         source.validate()
         name = source_name or f"Source: {type(source).__name__}"
         operator = self._add_operator(OperatorKind.SOURCE, name, source)
+        if watermark_strategy is None and source.emits_watermarks:
+            watermark_strategy = WatermarkStrategy.no_watermarks()  # the source has its own
         operator.watermark_strategy = watermark_strategy
         return DataStream(self, [OperatorOutput(operator)])
 

@@ -73,12 +73,17 @@ class TimedRead(Read):
     Arguments:
         read: the records, and where the next ones begin.
         timestamps: the event time of each record, in milliseconds since the epoch.
+        watermark: the watermark of the split behind these records, in milliseconds since the epoch:
+            no later record of the split should have this event time or an earlier one. None does
+            not change it. Only a source with `emits_watermarks` may return one.
     """
 
     #: The event time of each record, in milliseconds since the epoch.
     timestamps: list[int]
+    #: The watermark of the split behind these records, or None.
+    watermark: int | None
 
-    def __new__(cls, read: Read, timestamps: list[int]) -> TimedRead:
+    def __new__(cls, read: Read, timestamps: list[int], watermark: int | None = None) -> TimedRead:
         """Return a read with event times."""
         if len(timestamps) != len(read.records):
             raise JobError(
@@ -86,7 +91,7 @@ class TimedRead(Read):
                 f"each record needs one"
             )
         made = super().__new__(cls, *read)
-        made.timestamps = timestamps
+        made.timestamps, made.watermark = timestamps, watermark
         return made
 
 
@@ -206,10 +211,16 @@ class Source(ABC):
             after the other. The splits of an unbounded source are assigned evenly to all tasks. A
             task then opens a reader for each of its splits at once, and reads them in turn. So all
             splits are read at any parallelism.
+        emits_watermarks: whether reads may have a watermark. The source then has event time even if
+            the program gives it no watermark strategy.
+        requests_snapshots: whether snapshots are taken only when the source requests one. Only a
+            job in the process of its program can run such a source, which is for tests.
     """
 
     rewindable: bool = True
     bounded: bool = True
+    emits_watermarks: bool = False
+    requests_snapshots: bool = False
 
     @abstractmethod
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:

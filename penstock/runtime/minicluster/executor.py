@@ -5,12 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from penstock.dataflow.config import RestartStrategies
+from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.program import Program, RunOptions
 from penstock.runtime.client.executor import LocalExecutor, job_request
 from penstock.runtime.client.job_connection import JobConnection
 from penstock.runtime.minicluster.minicluster import InProcessJob
 
 __all__ = ["InProcessExecutor"]
+
+#: An interval at which no periodic snapshot is ever taken, although snapshots are enabled.
+_NEVER_SECONDS = 1e9
+#: The number of restarts of a job whose source requests its snapshots.
+_RESTARTS = 1_000
 
 
 class InProcessExecutor(LocalExecutor):
@@ -24,7 +31,8 @@ class InProcessExecutor(LocalExecutor):
         The job starts when the client reads the first event from the connection.
         """
         shown = options.progress is not None
-        return InProcessJob(job_request(_without_timeouts(program), options, collecting, shown))
+        program = _with_requested_snapshots(_without_timeouts(program))
+        return InProcessJob(job_request(program, options, collecting, shown))
 
 
 def _without_timeouts(program: Program) -> Program:
@@ -39,4 +47,19 @@ def _without_timeouts(program: Program) -> Program:
         checkpoint_timeout_seconds=math.inf,
         stop_timeout_seconds=math.inf,
     )
+    return replace(program, config=config)
+
+
+def _with_requested_snapshots(program: Program) -> Program:
+    """Return a copy without periodic snapshots, if a source of the program requests snapshots.
+
+    The job then restarts at once, unless the program has set a restart strategy.
+    """
+    operators = program.graph.operators
+    sources = [one.function for one in operators if one.kind is OperatorKind.SOURCE]
+    if not any(source.requests_snapshots for source in sources):
+        return program
+    config = program.config
+    restart = config.restart or RestartStrategies.fixed_delay_restart(_RESTARTS, 0)
+    config = replace(config, checkpoint_interval_seconds=_NEVER_SECONDS, restart=restart)
     return replace(program, config=config)

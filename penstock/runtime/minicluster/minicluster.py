@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from queue import SimpleQueue
 from typing import Any
 
@@ -29,7 +30,11 @@ from penstock.runtime.minicluster.worker_launcher import InProcessLauncher
 from penstock.runtime.system.memory_connection import memory_streams
 from penstock.runtime.user_code.process_logging import LogAttributes
 
-__all__ = ["InProcessJob"]
+__all__ = ["InProcessJob", "running_job"]
+
+
+#: The job in whose tasks this code runs; None outside of jobs that run in this process.
+running_job: ContextVar[InProcessJob | None] = ContextVar("running_job", default=None)
 
 
 class InProcessJob(JobConnection):
@@ -53,6 +58,7 @@ class InProcessJob(JobConnection):
         self._in_thread = False
         self._begun = self._ended = False
         self._outcome = "ended"
+        self._snapshots = 0
 
     # ---- for the client
 
@@ -76,6 +82,18 @@ class InProcessJob(JobConnection):
         self._requests.append(encode_order(Order.STOP))
         if self._token is not None and not self._ended:
             self._token.run_sync_soon(self._send_requests)
+
+    def request_snapshot(self) -> Callable[[], bool]:
+        """Request a snapshot now.
+
+        Returns:
+            A function that returns whether a snapshot has been completed since this call.
+        """
+        before = self._snapshots
+        self._requests.append(encode_order(Order.SAVEPOINT))
+        if self._token is not None and not self._ended:
+            self._token.run_sync_soon(self._send_requests)
+        return lambda: self._snapshots > before
 
     def drain(self) -> None:
         """Run the job to its end, and discard its events."""
@@ -155,6 +173,7 @@ class InProcessJob(JobConnection):
     # ---- in the event loop
 
     async def _main(self) -> None:
+        running_job.set(self)
         ours, theirs = memory_streams()
         client = self._client = Frames(ours)
         async with trio.open_nursery() as nursery:
@@ -175,7 +194,9 @@ class InProcessJob(JobConnection):
 
             nursery.start_soon(serve)
             while (frame := await client.receive()) is not None:
-                self._events.put(unpack_event(frame))
+                event = unpack_event(frame)
+                self._snapshots += event["event"] == "snapshot"
+                self._events.put(event)
             nursery.cancel_scope.cancel()
 
     def _send_requests(self) -> None:

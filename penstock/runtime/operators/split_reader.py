@@ -56,6 +56,8 @@ class SplitReader:
         #: The result of a read in a thread, until the task takes it.
         self._ahead: ReadOrError | None = None
         self._max_records = 1
+        #: The watermark that the source has emitted with the last read; None if there is none.
+        self.watermark: int | None = None
         #: Whether `pump` must run, because the reader may block.
         self.pumping = reader.blocking
 
@@ -102,8 +104,10 @@ class SplitReader:
         self._due = self._clock() + read.wait_seconds if read.wait_seconds > 0 else 0.0
         if read.finished:
             self.split = None
-        times = read.timestamps if type(read) is TimedRead else None
-        return RecordBatch(read.records, None, times)
+        if type(read) is not TimedRead:
+            return RecordBatch(read.records)
+        self.watermark = read.watermark
+        return RecordBatch(read.records, None, read.timestamps)
 
     async def pump(self, offload: OffloadRead, wait: Wait) -> None:
         """Read the split in a thread, one batch ahead of the task, until cancelled."""
@@ -181,6 +185,9 @@ class TimedSplitReader(SplitReader):
         batch = super().read(max_records)
         if batch is not None and batch.count:
             batch = self._watermarks.process(split.id, batch)
+        if batch is not None and self.watermark is not None:
+            self._watermarks.advance(split.id, self.watermark)
+            self.watermark = None
         if self.split is None:
             self._watermarks.close(split.id)
         return batch

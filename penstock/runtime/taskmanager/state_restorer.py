@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from penstock.runtime.system.threads import Offload
-from penstock.runtime.task.snapshots.background_work import drive
+from penstock.runtime.task.snapshots.background_work import Pause, drive
 from penstock.runtime.task.snapshots.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
@@ -26,16 +26,21 @@ class StateRestorer:
         descriptor: describes the tasks of the slot.
         handles: the operator handles for each task, as in the `Deploy` message.
         offload: runs blocking calls in a thread.
+        pause: lets other coroutines of the event loop run.
     """
 
     def __init__(
-        self, descriptor: DeploymentDescriptor, handles: dict[str, list[Any]], offload: Offload
+        self,
+        descriptor: DeploymentDescriptor,
+        handles: dict[str, list[Any]],
+        offload: Offload,
+        pause: Pause = trio.lowlevel.checkpoint,
     ) -> None:
         self._handles = handles
         self._rescaled = {
             wire[0] for task in handles.values() for _, wire, rescaled in task if rescaled
         }
-        self._offload = offload
+        self._offload, self._pause = offload, pause
         self._logs = LogReplayer(
             descriptor.code, descriptor.plan, descriptor.codec, descriptor.slot
         )
@@ -61,7 +66,7 @@ class StateRestorer:
         for uid, backend in task.backends.items():
             keyed = [(folder, h.keyed) for folder, h in handles.get(uid, []) if h.keyed is not None]
             if keyed:
-                await drive(backend.restore(keyed), self._offload, trio.lowlevel.checkpoint)
+                await drive(backend.restore(keyed), self._offload, self._pause)
         await self._restore_operator_state(task, handles)
         if task.source_input is not None:
             for _, handle in handles.get(root, []):

@@ -19,7 +19,7 @@ from penstock import FileSink, JobError, RestartStrategies, StreamExecutionEnvir
 from penstock.dataflow.nested_jobs import running_as
 from penstock.dataflow.program import RunOptions, run_options
 from penstock.runtime.user_code import breakpoints
-from penstock.testing import penstock_in_process  # noqa: F401
+from penstock.testing.fixtures import penstock_in_process  # noqa: F401
 from tests.processes.harness import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -110,6 +110,12 @@ class SourceWatermarks:
         assert first is not None
         return first
 
+    def advance(self, split: str, watermark: int) -> None:
+        """Handle a watermark that the source has emitted behind the last batch of a split."""
+        if self._splits[split].advance(watermark):
+            for element in self._combine():
+                self._put(element)
+
     def _put(self, element: RecordBatch | TimeElement) -> None:
         assert self._add_behind is not None
         self._add_behind(element)

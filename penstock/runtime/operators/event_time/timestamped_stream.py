@@ -65,6 +65,13 @@ class TimestampedStream(WatermarkOutput):
         if watermark.timestamp > self.watermark:
             self.watermark, self._changed = watermark.timestamp, True
 
+    def advance(self, timestamp: int) -> bool:
+        """Handle a watermark of the source, in ms; return whether it has changed the stream."""
+        self.emit_watermark(Watermark(timestamp))
+        self._active = True
+        changed, self._changed = self._changed, False
+        return changed
+
     def mark_idle(self) -> None:
         """Mark the stream as idle."""
         if not self.idle:

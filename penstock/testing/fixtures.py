@@ -1,0 +1,49 @@
+"""Provide pytest fixtures for tests that run jobs.
+
+To enable the fixtures, write `pytest_plugins = ["penstock.testing.fixtures"]` in `conftest.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.dataflow.environment import StreamExecutionEnvironment
+from penstock.dataflow.program import current_options, run_options
+from penstock.testing.harness import OperatorHarness
+
+__all__ = ["operator_harness", "penstock_env", "penstock_in_process"]
+
+
+@pytest.fixture
+def penstock_in_process() -> Iterator[None]:
+    """Run all jobs of a test inside the test's process.
+
+    The fixture takes precedence over the settings of the programs.
+    """
+    with run_options(replace(current_options(), in_process=True)):
+        yield
+
+
+@pytest.fixture
+def penstock_env(penstock_in_process: None) -> StreamExecutionEnvironment:
+    """Return an environment of parallelism 2, whose jobs run inside the test's process."""
+    del penstock_in_process
+    return StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
+
+
+@pytest.fixture
+def operator_harness() -> Iterator[Callable[..., OperatorHarness]]:
+    """Return `OperatorHarness`, so that the harnesses are closed at the end of the test."""
+    with ExitStack() as stack:
+
+        def create(*arguments: Any, **settings: Any) -> OperatorHarness:
+            harness = OperatorHarness(*arguments, **settings)
+            stack.callback(harness.close)
+            return harness
+
+        yield create

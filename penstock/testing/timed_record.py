@@ -1,0 +1,19 @@
+"""A record with its event time, as tests write and read it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+__all__ = ["TimedRecord"]
+
+
+class TimedRecord(NamedTuple):
+    """A record with its event time. (Flink: `StreamRecord`.)
+
+    Arguments:
+        value: the record.
+        timestamp: its event time, in milliseconds since the epoch; None if it has none.
+    """
+
+    value: Any
+    timestamp: int | None = None
