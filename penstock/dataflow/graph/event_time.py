@@ -1,4 +1,4 @@
-"""Check that the records of event-time windows have timestamps."""
+"""Check that records have timestamps where an operator needs them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ _WINDOWS = (OperatorKind.KEYED_WINDOW, OperatorKind.KEYED_CO_WINDOW)
 
 
 def check_event_time(graph: JobGraph) -> None:
-    """Check that something gives timestamps to the records of each event-time window.
+    """Check that something gives timestamps to the records of each operator that needs them.
 
+    These are event-time windows, and functions of Penstock with the attribute `needs_event_time`.
     Only windows and sources of Penstock are checked: a source of the program may know timestamps.
 
     Raises:
-        GraphError: if no operator before an event-time window gives timestamps.
+        GraphError: if no operator before such an operator gives timestamps.
     """
     for operator in graph.running:
         if not _needs_timestamps(operator):
@@ -34,13 +35,13 @@ def check_event_time(graph: JobGraph) -> None:
                 f"operator {operator.name!r} needs event time, and no operator before it gives "
                 f"{records} timestamps: call assign_timestamps_and_watermarks("
                 f"WatermarkStrategy....with_timestamp_assigner(...)) before it, or use "
-                f"processing-time windows"
+                f"processing time"
             )
 
 
 def _needs_timestamps(operator: Operator) -> bool:
     if operator.kind not in _WINDOWS:
-        return False
+        return getattr(operator.function, "needs_event_time", False) is True
     assigner = operator.function.assigner
     return bool(assigner.is_event_time()) and type(assigner).__module__.startswith("penstock.")
 

@@ -20,7 +20,7 @@ from penstock.dataflow.functions import (
     KeySelector,
 )
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput, Partitioning
-from penstock.dataflow.streams.key_selectors import check_key_selector
+from penstock.dataflow.streams.key_selectors import KeyFields, check_key_selector
 from penstock.dataflow.types import check_type_info
 
 __all__ = [
@@ -89,19 +89,20 @@ class ConnectedStreams(Generic[Stream]):
 
     def key_by(
         self,
-        key_selector1: Callable[[Any], Any] | KeySelector,
-        key_selector2: Callable[[Any], Any] | KeySelector | None = None,
+        key_selector1: Callable[[Any], Any] | KeySelector | KeyFields,
+        key_selector2: Callable[[Any], Any] | KeySelector | KeyFields | None = None,
         key_type: Any = None,
     ) -> ConnectedStreams[Stream]:
         """Partition both streams by key: records with equal keys go to the same subtask.
 
         Arguments:
-            key_selector1: a function that returns the key of a record of the first stream.
+            key_selector1: a function that returns the key of a record of the first stream; or a
+                field by its position or name, or a tuple of these.
             key_selector2: the same for the second stream. The keys of both must have one type.
             key_type: ignored; accepted for compatibility with PyFlink.
 
         Raises:
-            GraphError: if one of the two arguments is not a function.
+            GraphError: if one of the two arguments is something else.
         """
         check_type_info("key_type", key_type)
         if key_selector2 is None:

@@ -36,9 +36,10 @@ from penstock.dataflow.graph.job_graph import (
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.aggregations import projection
 from penstock.dataflow.streams.connecting import StreamConnecting
+from penstock.dataflow.streams.derived import DerivedStreams, KeyedDerivedStreams
 from penstock.dataflow.streams.feedback import Feedback, names_of
 from penstock.dataflow.streams.joins.stream_joins import StreamJoins
-from penstock.dataflow.streams.key_selectors import check_key_selector
+from penstock.dataflow.streams.key_selectors import KeyFields, check_key_selector
 from penstock.dataflow.streams.rolling_aggregations import RollingAggregations
 from penstock.dataflow.streams.side_output import side_output_of
 from penstock.dataflow.streams.stream_partitioning import FixedPartitioning, StreamPartitioning
@@ -49,8 +50,9 @@ from penstock.dataflow.streams.stream_windows import (
     name_of_window,
     no_key,
 )
+from penstock.dataflow.streams.windowed_streams import WindowedStream
 from penstock.dataflow.types import check_type_info
-from penstock.dataflow.windows import WindowOperation
+from penstock.dataflow.windows import WindowAssigner, WindowOperation
 
 __all__ = ["DataStream", "FeedbackStream", "IterativeStream", "KeyedStream"]
 
@@ -62,6 +64,7 @@ class DataStream(
     StreamWindows["DataStream"],
     StreamConnecting["DataStream"],
     StreamJoins["DataStream"],
+    DerivedStreams["DataStream"],
 ):
     """A stream of records in a program. (Flink: `DataStream`.)
 
@@ -143,23 +146,28 @@ class DataStream(
         return DataStream(self._environment, [side_output_of(self._outputs, output_tag)])
 
     def key_by(
-        self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None
+        self,
+        key_selector: Callable[[Any], Any] | KeySelector | KeyFields,
+        *more_fields: Any,
+        key_type: Any = None,
     ) -> KeyedStream:
         """Partition the records by key: records with equal keys go to the same subtask.
 
             stream.key_by(lambda record: record[0])
+            stream.key_by(0)
+            stream.key_by("user", "day")
 
         Arguments:
-            key_selector: a function that returns the key of a record. `docs/types.md` lists the
-                allowed types of keys.
-            key_type: an argument of PyFlink, which Penstock ignores.
+            key_selector: a function that returns the key of a record; or a field by its position or
+                name, or a tuple of these. `docs/types.md` lists the allowed types of keys.
+            more_fields: more fields. The key is then a tuple with the values of all fields.
+            key_type: an argument of PyFlink, which Penstock ignores. It may also be the second
+                argument.
 
         Raises:
-            GraphError: if `key_selector` is not a function. The position or name of a field is not
-                accepted.
+            GraphError: if an argument is something else.
         """
-        check_type_info("key_type", key_type)
-        selector = check_key_selector(key_selector)
+        selector = check_key_selector(key_selector, *more_fields, key_type=key_type)
         outputs = self._partitioned(Partitioning.HASH, selector)
         return KeyedStream(self._environment, outputs, selector)
 
@@ -217,6 +225,9 @@ class DataStream(
         operator.non_parallel_reason = "a window of all records has one subtask"
         return stream
 
+    def _filter_keyed(self, key_of: Any, name: str, function: Any) -> DataStream:
+        return self.key_by(key_of)._transform(OperatorKind.FILTER, name, function)
+
     def _stream_of(self, outputs: Sequence[OperatorOutput]) -> DataStream:
         return DataStream(self._environment, outputs)
 
@@ -234,6 +245,7 @@ class KeyedStream(
     DataStream,
     RollingAggregations["DataStream"],
     KeyedStreamWindows["DataStream"],
+    KeyedDerivedStreams["DataStream"],
 ):
     """A stream that is partitioned by key. (Flink: `KeyedStream`.)
 
@@ -267,10 +279,14 @@ class KeyedStream(
         return self._keyed(OperatorKind.KEYED_PROCESS, "Keyed Process", func)
 
     def key_by(
-        self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None
+        self,
+        key_selector: Callable[[Any], Any] | KeySelector | KeyFields,
+        *more_fields: Any,
+        key_type: Any = None,
     ) -> KeyedStream:
         """Partition the records by another key, as `DataStream.key_by` does."""
-        return DataStream(self._environment, self._outputs).key_by(key_selector, key_type)
+        stream = DataStream(self._environment, self._outputs)
+        return stream.key_by(key_selector, *more_fields, key_type=key_type)
 
     def union(self, *streams: DataStream) -> DataStream:
         """Return the union of this stream and other streams, as `DataStream.union` does.
@@ -288,6 +304,9 @@ class KeyedStream(
             if with_keys is not None:
                 kind, key_selector = with_keys, self._selector
         return super()._transform(kind, name, function, key_selector)
+
+    def _windowed(self, assigner: WindowAssigner) -> WindowedStream[DataStream]:
+        return self.window(assigner)
 
     def _keyed(self, kind: OperatorKind, name: str, function: Any) -> DataStream:
         return self._transform(kind, name, function, self._selector)

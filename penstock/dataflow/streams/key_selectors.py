@@ -1,28 +1,46 @@
-"""Check the function that returns the key of a record."""
+"""Check what a program passes to `key_by`: a function, or fields of the records."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from penstock.dataflow.arguments.fields import values_of
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import KeySelector, check_function
+from penstock.dataflow.types import check_type_info
 
-__all__ = ["check_key_selector"]
+__all__ = ["KeyFields", "check_key_selector"]
+
+#: Fields of a key: a position, a name, or several of them.
+KeyFields = int | str | tuple[int | str, ...]
 
 
-def check_key_selector(key_selector: Any, method: str = "key_by") -> Any:
-    """Return the function that a program passes to `key_by`.
+def check_key_selector(
+    key_selector: Any, *more_fields: Any, key_type: Any = None, method: str = "key_by"
+) -> Any:
+    """Return the function that returns the key of a record.
 
     Arguments:
-        key_selector: the argument of the method.
-        method: the name of the method.
+        key_selector: a function, a field, or a tuple of fields.
+        more_fields: more fields; or the type of the key, as in PyFlink.
+        key_type: the type of the key, which is ignored.
+        method: the name of the API's method, for error messages.
 
     Raises:
-        GraphError: if it is not a function. The position or name of a field is not accepted.
+        GraphError: if an argument is something else.
     """
-    if isinstance(key_selector, int | str):
-        raise GraphError(
-            f"{method} takes a function, not a position or the name of a field: write "
-            f"{method}(lambda record: record[{key_selector!r}])"
-        )
-    return check_function(key_selector, KeySelector, method)
+    if more_fields and not isinstance(more_fields[-1], int | str):
+        *more_fields, key_type = more_fields  # type: ignore[assignment]
+    check_type_info("key_type", key_type)
+    if not isinstance(key_selector, int | str | tuple):
+        if more_fields:
+            raise GraphError(
+                f"{method} takes one function, or positions and names of fields, and got "
+                f"{key_selector!r} with {', '.join(map(repr, more_fields))}"
+            )
+        return check_function(key_selector, KeySelector, method)
+    if not isinstance(key_selector, tuple):
+        return values_of(method, [key_selector, *more_fields])
+    if not key_selector or more_fields:
+        raise GraphError(f"{method} takes a tuple of at least one field, and then no more fields")
+    return values_of(method, key_selector, as_tuple=True)

@@ -61,14 +61,6 @@ def test_other_attributes_are_missing_as_ever(env: Any, stream: Any) -> None:
     assert isinstance(pickle.loads(pickle.dumps(stream)), DataStream)
 
 
-@pytest.mark.parametrize("key", [0, "f0"])
-def test_a_position_or_name_as_key_is_refused_with_the_function(stream: Any, key: Any) -> None:
-    for target in (stream, stream.key_by(str)):
-        with pytest.raises(GraphError) as caught:
-            target.key_by(key)
-        assert f"key_by(lambda record: record[{key!r}])" in str(caught.value)
-
-
 def test_a_source_takes_a_strategy_or_none(env: StreamExecutionEnvironment) -> None:
     for strategy in (None, WatermarkStrategy.for_monotonous_timestamps()):
         env.from_source(SequenceSource(1, 2), strategy, "numbers")

@@ -299,7 +299,7 @@ def test_wrong_arguments_are_refused() -> None:
         lambda a, b: a.connect(streams(environment())[0].broadcast(RULES)), "the same environment"
     )
     refused(lambda a, b: a.connect(b).key_by(len), "takes two functions")
-    refused(lambda a, b: a.connect(b).key_by(0, 1), "takes a function, not a position")
+    refused(lambda a, b: a.connect(b).key_by(0, 1.5), "key_by takes a function or a KeySelector")
     refused(lambda a, b: b.broadcast("rules"), "broadcast takes MapStateDescriptors, not 'rules'")
     refused(lambda a, b: b.broadcast(ValueStateDescriptor("v")), "takes MapStateDescriptors")
     refused(lambda a, b: b.broadcast(RULES, RULES), "two descriptors with the name 'rules'")

@@ -79,16 +79,16 @@ class _BeforeWhere(PyFlinkNames, Generic[Stream]):
         """Set the key of the first stream.
 
         Arguments:
-            key_selector: a function that returns the key of a record.
+            key_selector: a function that returns the key of a record, or a field; see `key_by`.
             key_type: the type of the keys, such as `Types.STRING()`; it is compared with the type
                 of the second stream's keys.
 
         Raises:
-            GraphError: if `key_selector` is not a function.
+            GraphError: if `key_selector` is something else.
         """
         check_type_info("key_type", key_type)
         pair = self._pair
-        first = pair.first.key_by(check_key_selector(key_selector, "where"))
+        first = pair.first.key_by(check_key_selector(key_selector, method="where"))
         return JoinedStreamsWhere(replace(pair, first=first, first_type=key_type))
 
 
@@ -119,16 +119,16 @@ class JoinedStreamsWhere(PyFlinkNames, Generic[Stream]):
         """Set the key of the second stream.
 
         Arguments:
-            key_selector: a function that returns the key of a record.
+            key_selector: a function that returns the key of a record, or a field; see `key_by`.
             key_type: the type of the keys; see `where`.
 
         Raises:
-            GraphError: if `key_selector` is not a function, or if the declared types of the keys of
+            GraphError: if `key_selector` is something else, or if the declared types of the keys of
                 both streams differ.
         """
         check_type_info("key_type", key_type)
         pair = self._pair
-        selector = check_key_selector(key_selector, "equal_to")
+        selector = check_key_selector(key_selector, method="equal_to")
         check_key_types(pair.first.key_selector, selector, (pair.first_type, key_type))
         return JoinedStreamsEqualTo(replace(pair, second=pair.second.key_by(selector)))
 

@@ -1,0 +1,115 @@
+"""The methods of all streams that are built from other methods."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from penstock.dataflow.arguments.durations import DurationLike
+from penstock.dataflow.arguments.fields import value_of
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.functions import ReduceFunction
+from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.dataflow.state import StateTtlConfig
+from penstock.dataflow.streams.derived.record_functions import FirstOfKey, RandomSample
+from penstock.dataflow.streams.windowed_streams import AllWindowedStream, BaseWindowedStream
+from penstock.dataflow.windows import (
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
+
+__all__ = ["DerivedStreams", "windows_of"]
+
+Stream = TypeVar("Stream")
+
+
+class DerivedStreams(Generic[Stream]):
+    """Methods that a program could also build from the other methods of a stream."""
+
+    def distinct(self, by: Any = None, ttl: StateTtlConfig | DurationLike | None = None) -> Stream:
+        """Keep the first of equal records.
+
+        The stream is partitioned by the records, or by what `by` returns for them.
+
+        Arguments:
+            by: what must differ: a function of one record, or the position or name of a field. With
+                None, it is the whole record, which must be of a type that a key may have.
+            ttl: how long a record is remembered, by processing time: a `StateTtlConfig`, or a time.
+                With None, it is remembered for ever, so that the state may grow without limit.
+
+        Raises:
+            GraphError: if an argument is something else.
+        """
+        if ttl is not None and not isinstance(ttl, StateTtlConfig):
+            ttl = StateTtlConfig.new_builder(ttl).build()
+        return self._filter_keyed(value_of("distinct", by), "Distinct", FirstOfKey(ttl))
+
+    def sample(self, fraction: float, seed: int | None = None) -> Stream:
+        """Keep each record with a probability.
+
+        Arguments:
+            fraction: the probability, from 0 to 1.
+            seed: a whole number. With the same seed, the same records are kept, if the records of
+                each subtask have the same order. With None, each run has another sample.
+
+        Raises:
+            GraphError: if `fraction` is not from 0 to 1, or if `seed` is not a whole number.
+        """
+        number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
+        if not number or not 0 <= fraction <= 1:
+            raise GraphError(f"the fraction of a sample is a number from 0 to 1, not {fraction!r}")
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise GraphError(f"the seed of a sample is a whole number, not {seed!r}")
+        return self._transform(OperatorKind.FILTER, "Sample", RandomSample(fraction, seed))
+
+    def reduce_by_window(
+        self,
+        func: Callable[[Any, Any], Any] | ReduceFunction,
+        size: DurationLike,
+        slide: DurationLike | None = None,
+        inverse: Callable[[Any, Any], Any] | ReduceFunction | None = None,
+    ) -> Stream:
+        """Combine the records of each event-time window to one record.
+
+        On a keyed stream, this is done for each key; else one subtask combines all records.
+        (Discretized Streams: `reduceByWindow`.)
+
+        Arguments:
+            func: a function that combines two records.
+            size: the length of a window, in milliseconds, as a `timedelta` or as a `Time`.
+            slide: the time between the starts of two windows. With None, it is `size`.
+            inverse: a function `(result, leaving)` that returns the result without the part that
+                leaves the window. With it, a window costs as much as its new part, whatever its
+                size.
+
+        Raises:
+            GraphError: if an argument is wrong, or if the records have no event times.
+        """
+        return self._windowed(windows_of(size, slide)).reduce(func, inverse=inverse)
+
+    def _windowed(self, assigner: WindowAssigner) -> BaseWindowedStream[Stream]:
+        """Return this stream, grouped by windows."""
+        return self.window_all(assigner)
+
+    @abstractmethod
+    def window_all(self, window_assigner: WindowAssigner) -> AllWindowedStream[Stream]:
+        """Group all records by windows."""
+
+    @abstractmethod
+    def _filter_keyed(self, key_of: Any, name: str, function: Any) -> Stream:
+        """Key the stream, and add a filter function with keyed state."""
+
+    @abstractmethod
+    def _transform(
+        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
+    ) -> Stream:
+        """Add an operator that reads this stream, and return a stream with its output."""
+
+
+def windows_of(size: DurationLike, slide: DurationLike | None) -> WindowAssigner:
+    """Return the assigner of event-time windows that slide, or that tumble if `slide` is None."""
+    if slide is None:
+        return TumblingEventTimeWindows.of(size)
+    return SlidingEventTimeWindows.of(size, slide)

@@ -1,0 +1,81 @@
+"""Join each record with earlier records of its key (`KeyedStream.join_history`)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from typing import Any
+
+from penstock.dataflow.errors import JobError
+from penstock.dataflow.functions import KeyedProcessFunction
+from penstock.dataflow.output_tag import OutputTag
+from penstock.dataflow.state import RuntimeContext, ValueStateDescriptor
+from penstock.dataflow.time import MAX_WATERMARK
+
+__all__ = ["HistoryJoin"]
+
+_time_of = itemgetter(0)
+
+
+class HistoryJoin(KeyedProcessFunction):
+    """Emits the result of a function of each record and the earlier records of its key.
+
+    A record waits until the watermark has reached its event time. So records are joined in the
+    order of their event times, whatever the order is in which they come.
+
+    Arguments:
+        past_ms: the length of the past, in milliseconds.
+        function: a function `(record, earlier records)`.
+        late_tag: the side output for late records; None to drop them.
+    """
+
+    needs_event_time = True
+
+    def __init__(
+        self, past_ms: int, function: Callable[[Any, list[Any]], Any], late_tag: OutputTag | None
+    ) -> None:
+        self._past, self._function, self._late = past_ms, function, late_tag
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the state: pairs (event time, record) by time, also of records that wait."""
+        self._records = runtime_context.get_state(ValueStateDescriptor("records"))
+        self._operator = runtime_context.get_task_name()
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
+        """Keep a record until the watermark reaches its time."""
+        time, timers = ctx.timestamp(), ctx.timer_service()
+        if time is None:
+            raise JobError(
+                f"operator {self._operator!r} got a record without event time: call "
+                f"assign_timestamps_and_watermarks before join_history"
+            )
+        if time <= timers.current_watermark():
+            if self._late is not None:
+                yield self._late, value
+            return
+        records = self._records.value() or []
+        insort(records, (time, value), key=_time_of)
+        self._records.update(records)
+        timers.register_event_time_timer(time)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
+        """Join the records of this time, and forget those that no later record can see."""
+        records = self._records.value() or []
+        del records[: bisect_left(records, timestamp - self._past, key=_time_of)]
+        begin = bisect_left(records, timestamp, key=_time_of)
+        end = bisect_right(records, timestamp, key=_time_of)
+        joined = [
+            self._function(records[index][1], [record for _, record in records[:index]])
+            for index in range(begin, end)
+        ]
+        if records:
+            self._records.update(records)
+            if begin < end:
+                # This timer removes the records of this time, if no record of the key comes.
+                forget = min(timestamp + self._past + 1, MAX_WATERMARK)
+                if forget > timestamp:
+                    ctx.timer_service().register_event_time_timer(forget)
+        else:
+            self._records.clear()
+        yield from joined

@@ -1,0 +1,127 @@
+"""Track the state of each key until it has no events any more (`KeyedStream.track`).
+
+(Discretized Streams, section 3.3: the operator `track`.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock.dataflow.errors import JobError
+from penstock.dataflow.functions import KeyedProcessFunction
+from penstock.dataflow.state import RuntimeContext, ValueStateDescriptor
+from penstock.dataflow.time import MAX_WATERMARK
+
+__all__ = ["StateTracking"]
+
+
+class StateTracking(KeyedProcessFunction):
+    """Keeps one state for each key, and emits (key, state) after each event.
+
+    The state ends when the function `update` returns None, or when the key had no event for
+    `timeout_ms`. Then (key, None) is emitted.
+
+    One timer is pending for each key. When it fires and the key had events meanwhile, another timer
+    is registered. So an event does not move a timer.
+
+    Arguments:
+        initialize: a function `(key, event)` that returns the first state of a key.
+        update: a function `(key, state, event)` that returns the next state.
+        timeout_ms: the time after the last event at which a state ends; None if it does not.
+        by_event_time: whether the timeout is by event time; else it is by processing time.
+    """
+
+    def __init__(
+        self,
+        initialize: Callable[[Any, Any], Any],
+        update: Callable[[Any, Any, Any], Any],
+        timeout_ms: int | None,
+        by_event_time: bool,
+    ) -> None:
+        self._initialize, self._update = initialize, update
+        self._timeout, self._by_event_time = timeout_ms, by_event_time
+        self.needs_event_time = timeout_ms is not None and by_event_time
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the state: a list [state, the time at which it ends, the time of its timer]."""
+        self._tracked = runtime_context.get_state(ValueStateDescriptor("tracked"))
+        self._operator = runtime_context.get_task_name()
+
+    def process_element(
+        self, value: Any, ctx: KeyedProcessFunction.Context
+    ) -> Iterator[tuple[Any, Any]]:
+        """Update the state of the event's key."""
+        key, now = ctx.get_current_key(), self._now(ctx)
+        tracked = self._tracked.value()
+        if tracked is not None and now is not None and now >= (tracked[1] or MAX_WATERMARK):
+            # The event is later than the end of the state. Its timer has not fired yet.
+            self._forget(tracked, ctx)
+            yield key, None
+            tracked = None
+        if tracked is None:
+            state, end, timer = self._initialize(key, value), None, None
+        else:
+            state, end, timer = tracked
+            state = self._update(key, state, value)
+        if state is None:
+            self._forget(tracked, ctx)
+            if tracked is not None:
+                yield key, None
+            return
+        if now is not None and self._timeout is not None:
+            end = min(max(now + self._timeout, end or now), MAX_WATERMARK)
+            if timer is None:
+                timer = end
+                self._register(ctx, timer)
+        self._tracked.update([state, end, timer])
+        yield key, state
+
+    def on_timer(
+        self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext
+    ) -> Iterator[tuple[Any, Any]]:
+        """End the state of the key, unless the key had another event meanwhile."""
+        tracked = self._tracked.value()
+        if tracked is None or tracked[2] != timestamp:
+            return
+        state, end, _ = tracked
+        if end > timestamp:
+            self._register(ctx, end)
+            self._tracked.update([state, end, end])
+        else:
+            self._tracked.clear()
+            yield ctx.get_current_key(), None
+
+    def _now(self, ctx: KeyedProcessFunction.Context) -> int | None:
+        """Return the time of the event; None if states do not end by time."""
+        if self._timeout is None:
+            return None
+        if not self._by_event_time:
+            return ctx.timer_service().current_processing_time()
+        timestamp = ctx.timestamp()
+        if timestamp is None:
+            raise JobError(
+                f"operator {self._operator!r} got an event without event time, and its timeout is "
+                f"by event time: call assign_timestamps_and_watermarks before it, or pass "
+                f"time_domain=TimeDomain.PROCESSING_TIME"
+            )
+        return timestamp
+
+    def _register(self, ctx: KeyedProcessFunction.Context, time: int) -> None:
+        timers = ctx.timer_service()
+        if self._by_event_time:
+            timers.register_event_time_timer(time)
+        else:
+            timers.register_processing_time_timer(time)
+
+    def _forget(self, tracked: list[Any] | None, ctx: KeyedProcessFunction.Context) -> None:
+        """Remove the state of the key, and its timer."""
+        if tracked is None:
+            return
+        self._tracked.clear()
+        timers = ctx.timer_service()
+        if tracked[2] is not None:
+            if self._by_event_time:
+                timers.delete_event_time_timer(tracked[2])
+            else:
+                timers.delete_processing_time_timer(tracked[2])
