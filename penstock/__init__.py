@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         MapFunction,
         Partitioner,
         ProcessFunction,
+        ProcessJoinFunction,
         ReduceFunction,
         SinkFunction,
     )
@@ -114,6 +115,10 @@ if TYPE_CHECKING:
         IterativeStream,
         KeyedStream,
         WindowedStream,
+    )
+    from penstock.dataflow.streams.joins.interval_joins import (
+        IntervalJoin,
+        IntervalJoined,
     )
     from penstock.dataflow.streams.joins.window_joins import (
         CoGroupedStreams,
@@ -214,7 +219,7 @@ _WHERE = {
         "CoProcessFunction FilterFunction FlatJoinFunction FlatMapFunction Function "
         "JoinFunction KeySelector KeyedBroadcastProcessFunction "
         "KeyedCoProcessFunction KeyedProcessFunction MapFunction Partitioner ProcessFunction "
-        "ReduceFunction SinkFunction"
+        "ProcessJoinFunction ReduceFunction SinkFunction"
     ),
     "penstock.dataflow.graph.keys": "KeyRefusedError",
     "penstock.dataflow.operator_state": (
@@ -233,6 +238,7 @@ _WHERE = {
         "AllWindowedStream BroadcastConnectedStream BroadcastStream ConnectedStreams "
         "DataStream FeedbackStream IterativeStream KeyedStream WindowedStream"
     ),
+    "penstock.dataflow.streams.joins.interval_joins": "IntervalJoin IntervalJoined",
     "penstock.dataflow.streams.joins.window_joins": "CoGroupedStreams JoinedStreams",
     "penstock.dataflow.streams.operator_settings": "DataStreamSink",
     "penstock.dataflow.time": (
@@ -317,6 +323,8 @@ __all__ = [
     "GlobalWindows",
     "GraphError",
     "Instant",
+    "IntervalJoin",
+    "IntervalJoined",
     "IterableSource",
     "IterativeStream",
     "JobConfig",
@@ -351,6 +359,7 @@ __all__ = [
     "PrintSink",
     "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessJoinFunction",
     "ProcessWindowFunction",
     "ProcessingTimeSessionWindows",
     "ProcessingTimeTrigger",

@@ -19,10 +19,6 @@ class MissingFeatureError(GraphError, AttributeError):
 
 
 _TIME_WINDOW = "use window(TumblingEventTimeWindows.of(size)) or another window assigner"
-_JOIN = (
-    "Penstock has no such join: connect the streams, call key_by with two functions, and keep the "
-    "records of each stream in the state of a KeyedCoProcessFunction"
-)
 _WHOLE_JOB = "is set for the whole job, by StreamExecutionEnvironment"
 _NO_JVM = "Penstock runs no JVM: import Python modules in the program, from its folder or packages"
 
@@ -30,6 +26,7 @@ STREAM: Mapping[str, str] = {
     "time_window_all": _TIME_WINDOW.replace("window(", "window_all(", 1),
     **dict.fromkeys(("window", "count_window", "time_window"), "call key_by first, or window_all"),
     **dict.fromkeys(("reduce", "sum", "min", "max", "min_by", "max_by"), "call key_by first"),
+    "interval_join": "call key_by first, on both streams",
     "cache": "Penstock caches no streams: write the records to a sink, and read them from there",
     "set_max_parallelism": f"the maximum parallelism {_WHOLE_JOB}.set_max_parallelism",
     "set_buffer_timeout": f"the buffer timeout {_WHOLE_JOB}.set_buffer_timeout",
@@ -44,7 +41,6 @@ STREAM: Mapping[str, str] = {
 KEYED_STREAM: Mapping[str, str] = {
     **{name: why for name, why in STREAM.items() if not why.startswith("call key_by first")},
     "time_window": _TIME_WINDOW,
-    "interval_join": _JOIN,
 }
 
 ENVIRONMENT: Mapping[str, str] = {

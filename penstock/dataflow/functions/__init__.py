@@ -38,6 +38,7 @@ from penstock.dataflow.functions.join_functions import (
     CoGroupFunction,
     FlatJoinFunction,
     JoinFunction,
+    ProcessJoinFunction,
 )
 from penstock.dataflow.functions.process_functions import KeyedProcessFunction, ProcessFunction
 from penstock.dataflow.state import RuntimeContext
@@ -60,6 +61,7 @@ __all__ = [
     "MapFunction",
     "Partitioner",
     "ProcessFunction",
+    "ProcessJoinFunction",
     "ReduceFunction",
     "RuntimeContext",
     "SinkFunction",

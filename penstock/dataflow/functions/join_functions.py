@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.dataflow.functions.function import Function
 
-__all__ = ["CoGroupFunction", "FlatJoinFunction", "JoinFunction"]
+__all__ = ["CoGroupFunction", "FlatJoinFunction", "JoinFunction", "ProcessJoinFunction"]
 
 
 class JoinFunction(Function, ABC):
@@ -48,4 +48,38 @@ class CoGroupFunction(Function, ABC):
         Arguments:
             first: the records of the first stream; it may be empty.
             second: the records of the second stream; it may be empty.
+        """
+
+
+class ProcessJoinFunction(Function, ABC):
+    """Emits any number of records for each pair of an interval join.
+
+    (Flink: `ProcessJoinFunction`.) It emits a record to a side output with `yield tag, record`.
+    """
+
+    class Context(ABC):
+        """Gives access to the timestamps of a pair."""
+
+        @abstractmethod
+        def get_left_timestamp(self) -> int:
+            """Return the timestamp of the left record, in milliseconds since the epoch."""
+
+        @abstractmethod
+        def get_right_timestamp(self) -> int:
+            """Return the timestamp of the right record, in milliseconds since the epoch."""
+
+        @abstractmethod
+        def get_timestamp(self) -> int:
+            """Return the later one of both timestamps, which the emitted records have."""
+
+    @abstractmethod
+    def process_element(
+        self, left: Any, right: Any, ctx: ProcessJoinFunction.Context
+    ) -> Iterable[Any] | None:
+        """Return the records to emit for a pair: a generator, another iterable, or None.
+
+        Arguments:
+            left: the record of the first stream.
+            right: the record of the second stream.
+            ctx: the timestamps of the records.
         """

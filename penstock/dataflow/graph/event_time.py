@@ -8,13 +8,14 @@ from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind
 __all__ = ["check_event_time"]
 
 
+_INTERVAL = OperatorKind.KEYED_CO_INTERVAL_JOIN
 _WINDOWS = (OperatorKind.KEYED_WINDOW, OperatorKind.KEYED_CO_WINDOW)
 
 
 def check_event_time(graph: JobGraph) -> None:
     """Check that something gives timestamps to the records of each operator that needs them.
 
-    These are event-time windows, and functions of Penstock with the attribute `needs_event_time`.
+    These are event-time windows and joins, and functions of Penstock with the attribute `needs_event_time`.
     Only windows and sources of Penstock are checked: a source of the program may know timestamps.
 
     Raises:
@@ -31,11 +32,11 @@ def check_event_time(graph: JobGraph) -> None:
             records = "its records"
             if operator.kind.has_two_inputs:
                 records = f"the records of its {'second' if input else 'first'} stream"
+            alternative = ", or use processing time" if operator.kind is not _INTERVAL else ""
             raise GraphError(
                 f"operator {operator.name!r} needs event time, and no operator before it gives "
                 f"{records} timestamps: call assign_timestamps_and_watermarks("
-                f"WatermarkStrategy....with_timestamp_assigner(...)) before it, or use "
-                f"processing time"
+                f"WatermarkStrategy....with_timestamp_assigner(...)) before it{alternative}"
             )
 
 

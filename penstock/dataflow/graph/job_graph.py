@@ -54,6 +54,7 @@ class OperatorKind(Enum):
     KEYED_CO_FLAT_MAP = "keyed_co_flat_map"
     KEYED_CO_PROCESS = "keyed_co_process"
     KEYED_CO_WINDOW = "keyed_co_window"
+    KEYED_CO_INTERVAL_JOIN = "keyed_co_interval_join"
     BROADCAST_PROCESS = "broadcast_process"
     KEYED_BROADCAST_PROCESS = "keyed_broadcast_process"
     SINK = "sink"
@@ -92,6 +93,7 @@ _WITH_SIDE_OUTPUTS = frozenset(
         OperatorKind.KEYED_WINDOW,
         OperatorKind.CO_PROCESS,
         OperatorKind.KEYED_CO_PROCESS,
+        OperatorKind.KEYED_CO_INTERVAL_JOIN,
         OperatorKind.BROADCAST_PROCESS,
         OperatorKind.KEYED_BROADCAST_PROCESS,
     }

@@ -16,7 +16,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import KeySelector
 from penstock.dataflow.types import TypeInformation
 
-__all__ = ["check_key_types", "keys_can_match", "why_keys_never_match"]
+__all__ = ["check_key_types", "key_shape", "shapes_can_match", "why_keys_never_match"]
 
 _NUMBERS = (int, float, Decimal, Fraction)
 
@@ -47,16 +47,23 @@ def check_key_types(first: Any, second: Any, declared: tuple[Any, Any] = (None, 
         )
 
 
-def keys_can_match(first: Any, second: Any) -> bool:
-    """Return whether keys of the types of two keys can be equal.
+def key_shape(key: Any) -> Any:
+    """Return a value that describes the type of a key: for a tuple, the shapes of its items."""
+    if key is None:
+        return None
+    return tuple(map(key_shape, key)) if isinstance(key, tuple) else _family(type(key))
 
-    None is a key that is allowed beside keys of any type.
+
+def shapes_can_match(first: Any, second: Any) -> bool:
+    """Return whether a key of one shape can be equal to a key of another shape.
+
+    None is allowed beside keys of any type.
     """
     if first is None or second is None:
         return True
     if isinstance(first, tuple) and isinstance(second, tuple):
-        return len(first) == len(second) and all(map(keys_can_match, first, second))
-    return _family(type(first)) is _family(type(second))
+        return len(first) == len(second) and all(map(shapes_can_match, first, second))
+    return bool(first is second)
 
 
 def why_keys_never_match(first: Any, second: Any) -> str:

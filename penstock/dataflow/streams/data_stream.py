@@ -38,8 +38,12 @@ from penstock.dataflow.streams.aggregations import projection
 from penstock.dataflow.streams.connecting import StreamConnecting
 from penstock.dataflow.streams.derived import DerivedStreams, KeyedDerivedStreams
 from penstock.dataflow.streams.feedback import Feedback, names_of
-from penstock.dataflow.streams.joins.stream_joins import StreamJoins
-from penstock.dataflow.streams.key_selectors import KeyFields, check_key_selector
+from penstock.dataflow.streams.joins.stream_joins import KeyedStreamJoins, StreamJoins
+from penstock.dataflow.streams.key_selectors import (
+    KeyFields,
+    check_key_selector,
+    declared_key_type,
+)
 from penstock.dataflow.streams.rolling_aggregations import RollingAggregations
 from penstock.dataflow.streams.side_output import side_output_of
 from penstock.dataflow.streams.stream_partitioning import FixedPartitioning, StreamPartitioning
@@ -161,15 +165,16 @@ class DataStream(
             key_selector: a function that returns the key of a record; or a field by its position or
                 name, or a tuple of these. `docs/types.md` lists the allowed types of keys.
             more_fields: more fields. The key is then a tuple with the values of all fields.
-            key_type: an argument of PyFlink, which Penstock ignores. It may also be the second
-                argument.
+            key_type: the type of the keys, such as `Types.STRING()`. Only joins use it: they refuse
+                streams with keys of different types. It may also be the second argument.
 
         Raises:
             GraphError: if an argument is something else.
         """
         selector = check_key_selector(key_selector, *more_fields, key_type=key_type)
         outputs = self._partitioned(Partitioning.HASH, selector)
-        return KeyedStream(self._environment, outputs, selector)
+        declared = declared_key_type(more_fields, key_type)
+        return KeyedStream(self._environment, outputs, selector, declared)
 
     def union(self, *streams: DataStream) -> DataStream:
         """Return a stream with the records of this stream and of other streams, in any order.
@@ -246,6 +251,7 @@ class KeyedStream(
     RollingAggregations["DataStream"],
     KeyedStreamWindows["DataStream"],
     KeyedDerivedStreams["DataStream"],
+    KeyedStreamJoins["DataStream"],
 ):
     """A stream that is partitioned by key. (Flink: `KeyedStream`.)
 
@@ -255,15 +261,20 @@ class KeyedStream(
     Arguments:
         environment, outputs: the same as for `OperatorSettings`.
         selector: the function that returns the key of a record.
+        key_type: the declared type of the keys, which joins compare; None if it is not declared.
     """
 
     _missing = KEYED_STREAM
 
     def __init__(
-        self, environment: BaseEnvironment, outputs: Sequence[OperatorOutput], selector: Any
+        self,
+        environment: BaseEnvironment,
+        outputs: Sequence[OperatorOutput],
+        selector: Any,
+        key_type: Any = None,
     ) -> None:
         super().__init__(environment, outputs)
-        self._selector = selector
+        self._selector, self._key_type = selector, key_type
 
     def process(self, func: Any, output_type: Any = None) -> DataStream:
         """Add an operator that runs a `KeyedProcessFunction`, which has keyed state.

@@ -9,7 +9,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import KeySelector, check_function
 from penstock.dataflow.types import check_type_info
 
-__all__ = ["KeyFields", "check_key_selector"]
+__all__ = ["KeyFields", "check_key_selector", "declared_key_type"]
 
 #: Fields of a key: a position, a name, or several of them.
 KeyFields = int | str | tuple[int | str, ...]
@@ -23,15 +23,16 @@ def check_key_selector(
     Arguments:
         key_selector: a function, a field, or a tuple of fields.
         more_fields: more fields; or the type of the key, as in PyFlink.
-        key_type: the type of the key, which is ignored.
+        key_type: the type of the key.
         method: the name of the API's method, for error messages.
 
     Raises:
         GraphError: if an argument is something else.
     """
-    if more_fields and not isinstance(more_fields[-1], int | str):
-        *more_fields, key_type = more_fields  # type: ignore[assignment]
-    check_type_info("key_type", key_type)
+    declared = declared_key_type(more_fields, key_type)
+    if declared is not key_type:
+        more_fields = more_fields[:-1]
+    check_type_info("key_type", declared)
     if not isinstance(key_selector, int | str | tuple):
         if more_fields:
             raise GraphError(
@@ -44,3 +45,14 @@ def check_key_selector(
     if not key_selector or more_fields:
         raise GraphError(f"{method} takes a tuple of at least one field, and then no more fields")
     return values_of(method, key_selector, as_tuple=True)
+
+
+def declared_key_type(more_fields: tuple[Any, ...], key_type: Any) -> Any:
+    """Return the type of the key that a program declares, or None.
+
+    Arguments:
+        more_fields: more fields of the key; or the type of the key, as in PyFlink.
+        key_type: the type of the key, if it is given by its name.
+    """
+    given = bool(more_fields) and not isinstance(more_fields[-1], int | str)
+    return more_fields[-1] if given else key_type

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.graph.job_graph import OperatorOutput
-from penstock.dataflow.streams.connected_streams import ConnectedInput
+from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
+from penstock.dataflow.joins.key_types import check_key_types
+from penstock.dataflow.streams.connected_streams import ConnectedInput, add_two_input_operator
+from penstock.dataflow.streams.joins.interval_joins import IntervalJoin
 from penstock.dataflow.streams.joins.window_joins import (
     CoGroupedStreams,
     JoinedStreams,
@@ -17,7 +19,7 @@ from penstock.dataflow.streams.joins.window_joins import (
     joined_streams,
 )
 
-__all__ = ["StreamJoins"]
+__all__ = ["KeyedStreamJoins", "StreamJoins"]
 
 Stream = TypeVar("Stream")
 
@@ -68,6 +70,56 @@ class StreamJoins(Generic[Stream]):
         if other._environment is not self._environment:
             raise GraphError(f"{method} takes a stream of the same environment, and got another")
         return self._environment, ConnectedInput(self._outputs), ConnectedInput(other._outputs)
+
+    @abstractmethod
+    def _stream_of(self, outputs: Sequence[OperatorOutput]) -> Stream:
+        """Return a stream of the same environment, which is not keyed, with these outputs."""
+
+
+class KeyedStreamJoins(Generic[Stream]):
+    """Methods of keyed streams that join a stream with another keyed one."""
+
+    _environment: BaseEnvironment
+    _outputs: tuple[OperatorOutput, ...]
+    _selector: Any
+    _key_type: Any
+
+    def interval_join(self, other_stream: KeyedStreamJoins[Stream]) -> IntervalJoin[Stream]:
+        """Join each record with the records of another stream in a span of event time around it.
+
+            orders.key_by(lambda o: o.id).interval_join(payments.key_by(lambda p: p.order)) \\
+                .between(Time.minutes(0), Time.minutes(10)) \\
+                .process(lambda order, payment: (order.id, payment.amount))
+
+        Arguments:
+            other_stream: the right stream, which has keys of the same type.
+
+        Returns:
+            An object with the method `between`, and so on, as in Flink's Java API.
+
+        Raises:
+            GraphError: if `other_stream` is not a keyed stream, belongs to another environment, or
+                has keys of another declared type.
+        """
+        return IntervalJoin(self._joining("interval_join", other_stream))
+
+    def _joining(self, method: str, other: Any) -> Callable[[OperatorKind, str, Any], Stream]:
+        """Return a function that adds an operator with this stream and another one as inputs."""
+        if not isinstance(other, KeyedStreamJoins):
+            hint = ": call key_by on it" if hasattr(other, "key_by") else ""
+            raise GraphError(f"{method} takes a keyed stream, not {other!r}{hint}")
+        if other._environment is not self._environment:
+            raise GraphError(f"{method} takes a stream of the same environment, and got another")
+        check_key_types(self._selector, other._selector, (self._key_type, other._key_type))
+
+        def add(kind: OperatorKind, name: str, function: Any) -> Stream:
+            first = ConnectedInput(self._outputs, self._selector)
+            second = ConnectedInput(other._outputs, other._selector)
+            return add_two_input_operator(
+                self._environment, kind, name, function, first, second, self._stream_of
+            )
+
+        return add
 
     @abstractmethod
     def _stream_of(self, outputs: Sequence[OperatorOutput]) -> Stream:

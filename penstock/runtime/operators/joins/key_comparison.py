@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from penstock.dataflow.errors import JobError, Recoverability
-from penstock.dataflow.joins.key_types import keys_can_match, why_keys_never_match
+from penstock.dataflow.joins.key_types import key_shape, shapes_can_match, why_keys_never_match
 
 __all__ = ["KeyComparison"]
 
+#: The number of records of each side whose keys are compared.
+_SAMPLE = 100
+
 
 class KeyComparison:
-    """Compares one key of the first stream with one key of the second stream.
+    """Compares keys of the first batch of one stream with keys of the first batch of another.
 
     The comparison is made once, so that it costs nothing per record.
 
@@ -21,23 +26,34 @@ class KeyComparison:
 
     def __init__(self, operator: str) -> None:
         self._operator = operator
-        #: A key of each side; None if there is none yet.
-        self._keys: list[Any] = [None, None]
+        #: For each side, a key of each shape.
+        self._keys: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
 
     def are_unknown(self, side: int) -> bool:
         """Return whether no key of a side is known yet."""
-        return self._keys[side] is None
+        return not self._keys[side]
 
-    def compare(self, side: int, key: Any) -> None:
-        """Note a key of a side, and compare it with the key of the other side.
+    def compare(self, side: int, key_of: Callable[[Any], Any], records: Sequence[Any]) -> None:
+        """Note keys of a side, and compare them with the keys of the other side.
+
+        Arguments:
+            side: 0 for the first stream, 1 for the second.
+            key_of: returns the key of a record.
+            records: the first records of this side.
 
         Raises:
-            JobError: if keys of these types are never equal.
+            JobError: if no key of one side can be equal to a key of the other.
         """
-        self._keys[side] = key
-        if not keys_can_match(*self._keys):
+        mine = self._keys[side]
+        for record in islice(records, _SAMPLE):
+            key = key_of(record)
+            mine.setdefault(key_shape(key), key)
+        first, second = self._keys
+        if not first or not second:
+            return
+        if not any(shapes_can_match(one, other) for one in first for other in second):
             raise JobError(
-                why_keys_never_match(*self._keys),
+                why_keys_never_match(next(iter(first.values())), next(iter(second.values()))),
                 operator=self._operator,
                 recoverability=Recoverability.NON_RECOVERABLE,
             )

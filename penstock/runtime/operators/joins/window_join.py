@@ -93,7 +93,7 @@ class _WindowSide(RunningOperator):
             self.iterator = self._windows.iterator
         if self._keys.are_unknown(self._side):
             self.iterator = None  # the message names both keys, and no record
-            self._keys.compare(self._side, self._key_of(rows[0]))
+            self._keys.compare(self._side, self._key_of, rows)
         return out
 
     def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:

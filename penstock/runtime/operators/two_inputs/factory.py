@@ -11,6 +11,7 @@ from penstock.dataflow.graph.job_graph import Operator, OperatorKind
 from penstock.dataflow.operator_state import CheckpointedFunction
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.joins.interval_join import IntervalJoinOperator
 from penstock.runtime.operators.joins.window_join import WindowJoinOperator
 from penstock.runtime.operators.two_inputs.broadcast import (
     BroadcastStates,
@@ -41,6 +42,10 @@ _KEYED: dict[OperatorKind, tuple[Callable[..., RunningOperator], str]] = {
     OperatorKind.KEYED_CO_FLAT_MAP: (partial(KeyedSide, adapted=as_flat_map), "flat_map"),
     OperatorKind.KEYED_CO_PROCESS: (KeyedSide, "process_element"),
 }
+_JOINS: dict[OperatorKind, Callable[..., TwoInputOperator]] = {
+    OperatorKind.KEYED_CO_WINDOW: WindowJoinOperator,
+    OperatorKind.KEYED_CO_INTERVAL_JOIN: IntervalJoinOperator,
+}
 #: The kinds that run without keys if the function cannot have keyed state.
 _SIMPLER = {
     OperatorKind.KEYED_CO_MAP: OperatorKind.CO_MAP,
@@ -59,9 +64,9 @@ def make_two_input_operator(operator: Operator, context: OperatorContext) -> Two
     if operator.broadcast_states:
         return _broadcast(operator, context)
     selectors = operator.key_selector, operator.second_key_selector
-    if kind is OperatorKind.KEYED_CO_WINDOW:
+    if kind in _JOINS:
         keys = [method_of(selector, "get_key") for selector in selectors]
-        return WindowJoinOperator(function, context, *keys)
+        return _JOINS[kind](function, context, *keys)
     if kind in _SIMPLER and not _may_use_keyed_state(function):
         kind = _SIMPLER[kind]
     if kind in _UNKEYED:

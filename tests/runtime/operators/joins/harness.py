@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections import Counter
 from dataclasses import dataclass, field
@@ -66,7 +67,7 @@ class Joins:
             parts = ("join", "uid", subtask, self.parallelism, GROUPS, 0, CODEC, backend, self.tags)
             context = OperatorContext(*parts)
             context.set_watermark(self.watermark)
-            operator = Operator(0, self.kind, "join", self.operation)
+            operator = Operator(0, self.kind, "join", copy.deepcopy(self.operation))
             operator.key_selector = operator.second_key_selector = lambda record: record[0]
             task = make_two_input_operator(operator, context)
             task.open()
