@@ -15,7 +15,8 @@ _WINDOWS = (OperatorKind.KEYED_WINDOW, OperatorKind.KEYED_CO_WINDOW)
 def check_event_time(graph: JobGraph) -> None:
     """Check that something gives timestamps to the records of each operator that needs them.
 
-    These are event-time windows and joins, and functions of Penstock with the attribute `needs_event_time`.
+    These are event-time windows and joins, and functions of Penstock with the attribute
+    `needs_event_time`.
     Only windows and sources of Penstock are checked: a source of the program may know timestamps.
 
     Raises:

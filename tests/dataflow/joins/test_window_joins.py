@@ -151,6 +151,9 @@ def test_streams_are_joined_by_processing_time_in_windows_that_a_trigger_ends() 
 
 def test_key_selectors_may_be_objects_with_declared_types() -> None:
     left, right = streams()
+    fields = left.join(right).where(0).equal_to(0).window(TUMBLING)
+    assert run(fields.apply(Names())) == ["ax!", "ay!", "cw!"]
+    left, right = streams()
     keyed = left.join(right).where(First(), Types.STRING()).equal_to(First(), Types.STRING())
     assert run(keyed.window(TUMBLING).apply(Names())) == ["ax!", "ay!", "cw!"]
 

@@ -86,9 +86,10 @@ class _BeforeWhere(PyFlinkNames, Generic[Stream]):
         Raises:
             GraphError: if `key_selector` is something else.
         """
-        check_type_info("key_type", key_type)
         pair = self._pair
-        first = pair.first.key_by(check_key_selector(key_selector, method="where"))
+        first = pair.first.key_by(
+            check_key_selector(key_selector, key_type=key_type, method="where")
+        )
         return JoinedStreamsWhere(replace(pair, first=first, first_type=key_type))
 
 
@@ -126,9 +127,8 @@ class JoinedStreamsWhere(PyFlinkNames, Generic[Stream]):
             GraphError: if `key_selector` is something else, or if the declared types of the keys of
                 both streams differ.
         """
-        check_type_info("key_type", key_type)
         pair = self._pair
-        selector = check_key_selector(key_selector, method="equal_to")
+        selector = check_key_selector(key_selector, key_type=key_type, method="equal_to")
         check_key_types(pair.first.key_selector, selector, (pair.first_type, key_type))
         return JoinedStreamsEqualTo(replace(pair, second=pair.second.key_by(selector)))
 
