@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -70,6 +71,10 @@ SLOW = (
     "tests/spark/",
     "tests/testing/",
 )
+#: Folders whose tests need a package that `make test-pythons` does not install. They are left out
+#: where it is missing; `make test` installs all of them.
+NEEDED = {"connectors/columns": "pyarrow", "docs": "mkdocs", "spark": "pyspark"}
+collect_ignore = [folder for folder, package in NEEDED.items() if find_spec(package) is None]
 #: After which share of all others the rest of Spark begins: at once it would be too much for two
 #: cores.
 SPARK_AT = 0.3
