@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, Flag
 from functools import cached_property
+from itertools import repeat
 from operator import attrgetter, itemgetter
 from types import MemberDescriptorType
 from typing import Any
@@ -63,9 +64,17 @@ class _NamedTupleSerializer(RecordSerializer):
         row: tuple[Any, ...] = tuple.__getitem__(value, slice(None))
         return row
 
+    def to_rows(self, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
+        if self._bare and list(map(len, values)).count(self.width) == len(values):
+            return list(map(tuple.__getitem__, values, repeat(slice(None))))
+        return super().to_rows(values)
+
     def from_row(self, row: Sequence[Any]) -> Any:
         value: Any = tuple.__new__(self.kind, row)
         return value
+
+    def _from_rows(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
+        return list(map(tuple.__new__, repeat(self.kind), rows))
 
 
 class _DataclassSerializer(RecordSerializer):

@@ -65,12 +65,10 @@ class Copier:
         return self._round_trip(batch)
 
     def _all_immutable(self, values: Sequence[Any], depth: int) -> bool:
-        kinds = list(map(type, values))
-        kind = kinds[0] if kinds else type(None)
-        if kinds.count(kind) != len(kinds):
-            if IMMUTABLE.issuperset(kinds):
-                return True
-            return depth > 0 and all(self._all_immutable((v,), depth) for v in values)
+        kinds = set(map(type, values))
+        if len(kinds) != 1:
+            return IMMUTABLE.issuperset(kinds) or self._each_kind_immutable(values, depth)
+        (kind,) = kinds
         if kind in IMMUTABLE:
             return True
         if depth == 0:
@@ -87,6 +85,13 @@ class Copier:
             return is_numpy_scalar(kind)
         columns = columns_of(rows) or rows
         return all(self._all_immutable(column, depth - 1) for column in columns)
+
+    def _each_kind_immutable(self, values: Sequence[Any], depth: int) -> bool:
+        """Return whether values of several types are immutable, which is checked by type."""
+        by_kind: dict[type, list[Any]] = {}
+        for value in values:
+            by_kind.setdefault(type(value), []).append(value)
+        return all(self._all_immutable(of_kind, depth) for of_kind in by_kind.values())
 
 
 def _rows_or_none(serializer: RecordSerializer, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:

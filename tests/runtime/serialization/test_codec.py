@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 
 from penstock.dataflow.errors import JobError, ProtocolError
 from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.immutability import Copier
 from penstock.runtime.serialization.record_serializers import UnsupportedTypeError
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.metadata.schema import RecordSchema
@@ -657,6 +658,7 @@ def test_data_of_another_version_of_a_class_is_an_error() -> None:
         [Pair("a", Colour.RED), Pair(1, Access(3))],
         [(), (1,), ((),)],
         [Slotted(Decimal(1)), datetime(2024, 1, 1, tzinfo=UTC)],
+        [Pair("a", 1), Frozen("b", 2), Pair("c", Colour.RED), None, Frozen("d", 3)],
     ],
     ids=repr,
 )
@@ -677,6 +679,7 @@ def test_immutable_batches_are_not_copied(codec: Codec, batch: list[Any]) -> Non
         [Loose(1, 2)],
         [(1, (2, (3, [4])))],
         [Counter("ab"), deque([1])],
+        [Pair("a", 1), Frozen("b", 2), Pair("c", [3]), None],
     ],
     ids=repr,
 )
@@ -723,6 +726,21 @@ def test_a_frozen_record_with_an_attribute_set_behind_its_back_is_not_immutable(
 ) -> None:
     assert not codec.is_immutable_batch([with_attribute(Frozen(1))])
     assert not codec.is_immutable_batch([Foreign()])
+
+
+def test_a_batch_of_several_types_is_checked_by_type_and_not_by_record(
+    codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = []
+    check = Copier._all_immutable
+
+    def counted(self: Copier, values: Any, depth: int) -> bool:
+        checks.append(values)
+        return check(self, values, depth)
+
+    monkeypatch.setattr(Copier, "_all_immutable", counted)
+    assert codec.is_immutable_batch([Pair(1, "a"), Frozen(2), "b"] * 1000)
+    assert len(checks) < 20
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
