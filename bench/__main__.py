@@ -23,6 +23,9 @@ from bench import startup
 from bench.common.harness import Figures, Say, WrongResultError
 from bench.latency import shuffle as latency
 from bench.latency import under_load as latency_load
+from bench.nexmark import measure as nexmark
+from bench.nexmark import report as nexmark_report
+from bench.nexmark.queries import QUERIES as NEXMARK_QUERIES
 from bench.paper import evaluation as paper
 from bench.paper import report as paper_report
 from bench.snapshots import checkpoint, recovery
@@ -192,6 +195,45 @@ def _windows(records: int, rounds: int, interval: float, folder: str | None, as_
 def _state(records: int, rounds: int, interval: float, folder: str | None, as_json: bool) -> None:
     """Update values and maps and set timers in process functions, on one worker."""
     _show(as_json, lambda say: state.measure(records, rounds, interval, folder, say))
+
+
+@main.command("nexmark")
+@click.option(
+    "--query",
+    "queries",
+    multiple=True,
+    type=click.Choice(list(NEXMARK_QUERIES)),
+    help="Which, and can be given several times; all if left out.",
+)
+@click.option("--events", type=int, help="Events of each run.  [default: ten seconds' worth]")
+@click.option("--interval", default=1_000.0, help="Milliseconds between two snapshots.")
+@click.option("--quick", is_flag=True, help="Few events, to see that it works.")
+@_common
+def _nexmark(
+    queries: tuple[str, ...],
+    events: int | None,
+    interval: float,
+    quick: bool,
+    folder: str | None,
+    as_json: bool,
+) -> None:
+    """Run the queries of the Nexmark benchmark, each checked against SQL first."""
+    checked = nexmark.CHECKED_EVENTS
+    if quick:
+        events, checked = events or 50_000, 10_000
+    correct: list[bool] = []
+
+    def measured(say: Say) -> Figures:
+        figures = nexmark.measure(queries, events, checked, interval, folder, say, tell)
+        correct.append(figures["correct"])
+        return figures
+
+    def tell(line: str) -> None:
+        click.echo(line, err=True)
+
+    _show(as_json, measured, nexmark_report.page)
+    if not all(correct):
+        sys.exit(1)
 
 
 @main.command("startup")

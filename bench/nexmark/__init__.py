@@ -1,0 +1,1 @@
+"""The Nexmark benchmark: queries over the events of an online auction."""
