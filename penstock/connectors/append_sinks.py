@@ -9,15 +9,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import astuple
-from typing import Any, TextIO
+from typing import Any, Generic, Protocol, TextIO
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.sink import Sink, SinkWriter, WriterContext
+from penstock.dataflow.type_variables import T, T_contra
 
 __all__ = ["FunctionSink", "PrintSink"]
 
 
-class PrintSink(Sink):
+class PrintSink(Sink[Any]):
     """Prints each record as a line, at least once. (Flink: `print()`.)
 
     A line contains `str(record)`. If the parallelism is above 1, the line begins with the number of
@@ -68,7 +69,14 @@ class _PrintWriter(SinkWriter):
         return sys.stderr if self._stderr else sys.stdout
 
 
-class FunctionSink(Sink):
+class Invokes(Protocol[T_contra]):
+    """The method of a `SinkFunction`."""
+
+    def invoke(self, value: T_contra, /) -> object:
+        """Process one record."""
+
+
+class FunctionSink(Sink[T], Generic[T]):
     """Calls a function with every record, **at least once**.
 
     The task itself calls the function, so a slow function delays all records. After a recovery the
@@ -83,7 +91,7 @@ class FunctionSink(Sink):
         GraphError: if the argument is not callable and has no method `invoke`.
     """
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Callable[[T], object] | Invokes[T]) -> None:
         if not callable(getattr(function, "invoke", function)):
             raise GraphError(
                 f"a function sink needs a function of one record, or an object with a method "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Any
+from typing import Any, Generic
 
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.source import (
@@ -22,6 +22,7 @@ from penstock.dataflow.source import (
     Split,
     SplitEnumerator,
 )
+from penstock.dataflow.type_variables import T
 
 __all__ = ["CollectionSource", "SequenceSource"]
 
@@ -31,7 +32,7 @@ _RANGES_PER_READER = 4
 _SMALLEST_EXTRA_RANGE = 65_536
 
 
-class CollectionSource(Source):
+class CollectionSource(Source[T], Generic[T]):
     """Reads the records of a collection.
 
     The position is the index of the next record. A job must be resumed with the same collection.
@@ -43,7 +44,7 @@ class CollectionSource(Source):
         GraphError: if `records` is not an iterable.
     """
 
-    def __init__(self, records: Iterable[Any]) -> None:
+    def __init__(self, records: Iterable[T]) -> None:
         if not isinstance(records, Iterable):
             raise GraphError(
                 f"a collection source needs an iterable of records, not {type(records).__name__}: "
@@ -60,11 +61,11 @@ class CollectionSource(Source):
         del context
         return _RangeReader(self._slice, lambda: len(self.records))
 
-    def _slice(self, start: int, stop: int) -> list[Any]:
+    def _slice(self, start: int, stop: int) -> list[T]:
         return self.records[start:stop]
 
 
-class SequenceSource(Source):
+class SequenceSource(Source[int]):
     """Reads the whole numbers from `start` to `end`, including both.
 
     The position is the next number.

@@ -14,15 +14,16 @@ import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 
 from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.type_variables import T
 
 __all__ = ["CsvRows", "FileFormat", "JsonLines", "LineFormat", "TextLines"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileFormat(ABC):
+class FileFormat(ABC, Generic[T]):
     """Defines how records are stored in a file.
 
     Arguments:
@@ -82,7 +83,7 @@ class FileFormat(ABC):
             ) from error
 
 
-class LineFormat(FileFormat):
+class LineFormat(FileFormat[T]):
     """The base class of formats that store one record per line.
 
     A subclass defines `parse`, which converts lines to records, and `render`, which converts
@@ -133,7 +134,7 @@ class LineFormat(FileFormat):
 
 
 @dataclass(frozen=True)
-class TextLines(LineFormat):
+class TextLines(LineFormat[str]):
     r"""Stores each record as one line of text.
 
     A source reads each line as a str without its line end. Only `\n` ends a line. One `\r` before
@@ -155,7 +156,7 @@ class TextLines(LineFormat):
 
 
 @dataclass(frozen=True)
-class JsonLines(LineFormat):
+class JsonLines(LineFormat[Any]):
     """Stores one JSON value per line.
 
     Blank lines are skipped. A tuple is written as a JSON array, and read back as a list.
@@ -180,7 +181,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False)
 
 
 @dataclass(frozen=True)
-class CsvRows(FileFormat):
+class CsvRows(FileFormat[Any]):
     """Stores one record per row of comma separated values.
 
     The format follows the rules of Python's `csv` module. Quoted fields may contain line ends. All

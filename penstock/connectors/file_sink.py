@@ -56,7 +56,7 @@ class StagedFormat(Protocol):
         """Return a function that takes a batch, and returns the bytes to append to the file."""
 
 
-class StagedFileSink(Sink):
+class StagedFileSink(Sink[Any]):
     """Stages one file for each subtask and snapshot, and publishes it into a folder.
 
     Arguments:

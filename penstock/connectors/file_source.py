@@ -14,7 +14,7 @@ import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 from penstock.connectors.file_cursors import CsvCursor, Cursor, GzipLineCursor, LineCursor
 from penstock.connectors.file_formats import CsvRows, FileFormat, LineFormat, TextLines
@@ -29,6 +29,7 @@ from penstock.dataflow.source import (
     Split,
     SplitEnumerator,
 )
+from penstock.dataflow.type_variables import T
 
 __all__ = ["FileSource"]
 
@@ -36,7 +37,7 @@ __all__ = ["FileSource"]
 _END_BYTES = 4096
 
 
-class FileSource(Source):
+class FileSource(Source[T], Generic[T]):
     """Reads the records of files.
 
     A path names a file, a folder, or a glob such as `logs/**/*.jsonl.gz`. Folders are searched to
@@ -66,7 +67,7 @@ class FileSource(Source):
     def __init__(
         self,
         paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-        format: FileFormat | None = None,
+        format: FileFormat[T] | None = None,
         *,
         split_bytes: int = 16 << 20,
         verify_unchanged: bool = True,
@@ -74,16 +75,16 @@ class FileSource(Source):
         given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
         if not given:
             raise GraphError("a file source needs at least one path")
-        format = TextLines() if format is None else format
-        if not isinstance(format, (LineFormat, CsvRows)):
+        chosen: Any = TextLines() if format is None else format
+        if not isinstance(chosen, (LineFormat, CsvRows)):
             raise GraphError(
                 f"the format of a file source is TextLines(), JsonLines(), CsvRows() or another "
-                f"LineFormat, not {format!r}"
+                f"LineFormat, not {chosen!r}"
             )
         if split_bytes < 1:
             raise GraphError(f"split_bytes is a positive number of bytes, not {split_bytes!r}")
         self.paths = [local_path(path) for path in given]
-        self.format = format
+        self.format = chosen
         self.split_bytes = split_bytes
         self.verify_unchanged = verify_unchanged
 

@@ -11,7 +11,7 @@ import math
 import operator
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic
 
 from penstock.connectors.enumerators import SubtaskEnumerator
 from penstock.dataflow.errors import GraphError
@@ -24,6 +24,7 @@ from penstock.dataflow.source import (
     Split,
     SplitEnumerator,
 )
+from penstock.dataflow.type_variables import T
 
 __all__ = ["GeneratorSource"]
 
@@ -41,7 +42,7 @@ _SLICE_SECONDS = 0.01
 _FIRST_SLICE = 256
 
 
-class GeneratorSource(Source):
+class GeneratorSource(Source[T], Generic[T]):
     """Creates records with a function of their index.
 
     Split *i* of *n* has the indices *i*, *i + n*, *i + 2n* and so on. The position is the next
@@ -60,7 +61,7 @@ class GeneratorSource(Source):
 
     def __init__(
         self,
-        function: Callable[[int], Any],
+        function: Callable[[int], T],
         count: int | None = None,
         records_per_second: float | None = None,
         *,

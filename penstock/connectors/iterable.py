@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Generic
 
 from penstock.connectors.enumerators import SubtaskEnumerator
 from penstock.dataflow.errors import GraphError, JobError
@@ -35,6 +35,7 @@ from penstock.dataflow.source import (
     Split,
     SplitEnumerator,
 )
+from penstock.dataflow.type_variables import T
 
 __all__ = ["IterableSource"]
 
@@ -48,7 +49,7 @@ _SKIP = 65_536
 _NOTHING = object()
 
 
-class IterableSource(Source):
+class IterableSource(Source[T], Generic[T]):
     """Reads an iterable or a sequence that a factory creates for each reader.
 
     The position is the number of records that were read. To resume, the reader creates the iterable
@@ -72,7 +73,7 @@ class IterableSource(Source):
 
     def __init__(
         self,
-        factory: Callable[..., Iterable[Any]],
+        factory: Callable[..., Iterable[T]],
         bounded: bool = True,
         blocking: bool = True,
     ) -> None:

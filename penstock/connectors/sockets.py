@@ -31,7 +31,7 @@ _CONNECT_SECONDS = 5.0
 _CHUNK_BYTES = 1 << 16
 
 
-class SocketSource(Source):
+class SocketSource(Source[str]):
     """Reads text from one TCP connection until the peer closes the connection.
 
     A delimiter separates the records. Only one reader connects, at any parallelism. If the

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.config import Configuration, JobConfig
@@ -17,6 +17,7 @@ from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
 from penstock.dataflow.source import Source
 from penstock.dataflow.streams import DataStream, FeedbackStream
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy, check_watermark_strategy
+from penstock.dataflow.type_variables import R, T
 from penstock.dataflow.types import TypeInformation, check_type_info
 
 __all__ = ["StreamExecutionEnvironment"]
@@ -57,10 +58,10 @@ class StreamExecutionEnvironment(BaseEnvironment):
 
     def from_source(
         self,
-        source: Source,
-        watermark_strategy: WatermarkStrategy | None = None,
+        source: Source[T],
+        watermark_strategy: WatermarkStrategy[T] | None = None,
         source_name: str | None = None,
-    ) -> DataStream:
+    ) -> DataStream[T]:
         """Return a stream with the records of a source.
 
         Arguments:
@@ -84,7 +85,18 @@ class StreamExecutionEnvironment(BaseEnvironment):
         operator.watermark_strategy = watermark_strategy
         return DataStream(self, [OperatorOutput(operator)])
 
-    def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
+    @overload
+    def from_collection(self, collection: Iterable[T], type_info: None = None) -> DataStream[T]: ...
+
+    @overload
+    def from_collection(
+        self, collection: Iterable[Any], type_info: TypeInformation[R]
+    ) -> DataStream[R]: ...
+
+    @overload
+    def from_collection(self, collection: Iterable[T], type_info: Any) -> DataStream[T]: ...
+
+    def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream[Any]:
         """Return a stream with the elements of a collection, in their order.
 
         The source has one subtask. Later operators have the parallelism of the job. To read a
@@ -104,7 +116,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
         stream = self.from_source(source, None, "Source: Collection")
         return _non_parallel(stream, "a collection is read in its order, by one reader")
 
-    def from_sequence(self, start: int, end: int) -> DataStream:
+    def from_sequence(self, start: int, end: int) -> DataStream[int]:
         """Return a stream with the whole numbers from `start` to `end`, both included."""
         from penstock.connectors import SequenceSource
 
@@ -112,10 +124,10 @@ class StreamExecutionEnvironment(BaseEnvironment):
 
     def from_generator(
         self,
-        function: Callable[[int], Any],
+        function: Callable[[int], T],
         count: int | None = None,
         records_per_second: float | None = None,
-    ) -> DataStream:
+    ) -> DataStream[T]:
         """Return a stream with the records `function(0)`, `function(1)`, …
 
         (Flink: `DataGeneratorSource`.)
@@ -132,7 +144,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
         source = GeneratorSource(function, count, records_per_second)
         return self.from_source(source, None, "Source: Generator")
 
-    def from_iterable(self, factory: Callable[..., Iterable[Any]]) -> DataStream:
+    def from_iterable(self, factory: Callable[..., Iterable[T]]) -> DataStream[T]:
         """Return a stream with the items of iterables. Each subtask reads one iterable.
 
         Arguments:
@@ -145,7 +157,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
 
     def read_text_file(
         self, file_path: str | Path | Sequence[str | Path], charset_name: str = "utf-8"
-    ) -> DataStream:
+    ) -> DataStream[str]:
         """Return a stream with the lines of text files, without line ends.
 
         Arguments:
@@ -158,7 +170,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
         source = FileSource(file_path, TextLines(encoding=charset_name))
         return self.from_source(source, None, "Source: Text Files")
 
-    def socket_text_stream(self, host: str, port: int, delimiter: str = "\n") -> DataStream:
+    def socket_text_stream(self, host: str, port: int, delimiter: str = "\n") -> DataStream[str]:
         """Return a stream with the lines that are received from a TCP server.
 
         A socket cannot be read a second time, so a failure may lose lines.
@@ -175,7 +187,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
 
     # ---- methods that build loops
 
-    def create_feedback(self, name: str) -> FeedbackStream:
+    def create_feedback(self, name: str) -> FeedbackStream[R]:
         """Return a feedback: a stream whose records are defined later, with `close_with`.
 
         Use it to build loops. For the simple case, a loop around one stream, call
@@ -194,7 +206,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
         return FeedbackStream(self, [self._add_feedback(name)])
 
 
-def _non_parallel(stream: DataStream, reason: str) -> DataStream:
+def _non_parallel(stream: DataStream[T], reason: str) -> DataStream[T]:
     """Give the source of a stream one subtask, which the program cannot change."""
     operator = stream._outputs[0].operator
     operator.parallelism, operator.non_parallel_reason = 1, reason

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeAlias
 
-__all__ = ["OutputTag"]
+from penstock.dataflow.type_variables import T
+from penstock.dataflow.types import TypeInformation
+
+__all__ = ["OutputTag", "SideOutput"]
 
 
-class OutputTag:
+class OutputTag(Generic[T]):
     """Names a side output: a further stream of an operator. (Flink: `OutputTag`.)
 
     A process function emits a record to a side output with `yield tag, value`:
@@ -23,11 +26,12 @@ class OutputTag:
 
         late = stream.process(Split()).get_side_output(LATE)
 
-    Two tags with the same id name the same side output.
+    Two tags with the same id name the same side output. For type checkers, a tag may have the type
+    of its records: `OutputTag[Order]("late")`.
 
     Arguments:
         tag_id: the id, unique within the operator.
-        type_info: ignored; accepted for compatibility with PyFlink programs.
+        type_info: the type of the records, for type checkers; otherwise ignored.
 
     Raises:
         TypeError: if the id is not a non-empty string.
@@ -35,7 +39,7 @@ class OutputTag:
 
     __slots__ = ("tag_id", "type_info")
 
-    def __init__(self, tag_id: str, type_info: Any = None) -> None:
+    def __init__(self, tag_id: str, type_info: TypeInformation[T] | type[T] | None = None) -> None:
         if not isinstance(tag_id, str) or not tag_id:
             raise TypeError(f"an OutputTag needs an id that is a non-empty string, not {tag_id!r}")
         self.tag_id = tag_id
@@ -49,3 +53,7 @@ class OutputTag:
 
     def __repr__(self) -> str:
         return f"OutputTag({self.tag_id!r})"
+
+
+#: What a process function yields for a record of a side output: the tag and the record.
+SideOutput: TypeAlias = tuple[OutputTag[Any], Any]

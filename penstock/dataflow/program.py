@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Generic, Literal, Protocol, Self
 
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.graph.job_graph import JobGraph, OperatorKind, OperatorOutput
 from penstock.dataflow.sink import Sink
+from penstock.dataflow.type_variables import T_co
 
 __all__ = [
     "CloseableIterator",
@@ -94,7 +95,7 @@ def _count(items: Sequence[object], name: str) -> str:
     return f"{len(items)} {name}{'' if len(items) == 1 else 's'}"
 
 
-class CloseableIterator:
+class CloseableIterator(Generic[T_co]):
     """Iterates over the records of a running job. (Flink: `CloseableIterator`.)
 
     `close` stops the job. The iterator is also a context manager, which calls `close` at the end:
@@ -107,17 +108,17 @@ class CloseableIterator:
         close: a function that stops the job.
     """
 
-    def __init__(self, records: Iterator[Any], close: Callable[[], None]) -> None:
+    def __init__(self, records: Iterator[T_co], close: Callable[[], None]) -> None:
         self._records = records
         self._close = close
 
-    def __iter__(self) -> CloseableIterator:
+    def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> T_co:
         return next(self._records)
 
-    def __enter__(self) -> CloseableIterator:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> Literal[False]:

@@ -14,7 +14,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
+
+from penstock.dataflow.type_variables import T_contra
 
 __all__ = ["Committable", "Committer", "Sink", "SinkWriter", "WriterContext"]
 
@@ -144,7 +146,7 @@ class Committer(ABC):
         return 0
 
 
-class Sink(ABC):
+class Sink(ABC, Generic[T_contra]):
     """Receives the records of a stream. (Flink: `Sink`.)
 
     Attributes:

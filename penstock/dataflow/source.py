@@ -16,9 +16,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from penstock.dataflow.errors import JobError
+from penstock.dataflow.type_variables import T_co
 
 __all__ = [
     "ListEnumerator",
@@ -201,7 +202,7 @@ class SplitEnumerator(ABC):
         """Release the resources of the enumerator."""
 
 
-class Source(ABC):
+class Source(ABC, Generic[T_co]):
     """Produces the records of a stream. (Flink: `Source`.)
 
     Attributes:

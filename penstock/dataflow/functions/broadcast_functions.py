@@ -8,17 +8,30 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Generic
 
 from penstock.dataflow.functions.co_functions import TwoInputProcessFunction
 from penstock.dataflow.functions.process_functions import KeyedProcessFunction, ProcessFunction
 from penstock.dataflow.operator_state import BroadcastState, ReadOnlyBroadcastState
+from penstock.dataflow.output_tag import SideOutput
 from penstock.dataflow.state import MapStateDescriptor, StateDescriptor
+from penstock.dataflow.type_variables import (
+    IN1_contra,
+    IN2_contra,
+    K,
+    K_co,
+    KEY_contra,
+    OUT_co,
+    S,
+    V,
+)
 
 __all__ = ["BroadcastProcessFunction", "KeyedBroadcastProcessFunction"]
 
 
-class BroadcastProcessFunction(TwoInputProcessFunction, ABC):
+class BroadcastProcessFunction(
+    TwoInputProcessFunction, ABC, Generic[IN1_contra, IN2_contra, OUT_co]
+):
     """Processes a stream without keys together with a broadcast stream.
 
     RULES = MapStateDescriptor("rules")
@@ -42,8 +55,8 @@ class BroadcastProcessFunction(TwoInputProcessFunction, ABC):
 
         @abstractmethod
         def get_broadcast_state(
-            self, state_descriptor: MapStateDescriptor
-        ) -> ReadOnlyBroadcastState:
+            self, state_descriptor: MapStateDescriptor[K, V]
+        ) -> ReadOnlyBroadcastState[K, V]:
             """Return the broadcast state with the descriptor's name, for reading.
 
             Raises:
@@ -54,7 +67,9 @@ class BroadcastProcessFunction(TwoInputProcessFunction, ABC):
         """The context of a record of the broadcast stream."""
 
         @abstractmethod
-        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState:
+        def get_broadcast_state(
+            self, state_descriptor: MapStateDescriptor[K, V]
+        ) -> BroadcastState[K, V]:
             """Return the broadcast state with the descriptor's name.
 
             Raises:
@@ -63,8 +78,8 @@ class BroadcastProcessFunction(TwoInputProcessFunction, ABC):
 
     @abstractmethod
     def process_element(
-        self, value: Any, ctx: BroadcastProcessFunction.ReadOnlyContext
-    ) -> Iterable[Any] | None:
+        self, value: IN1_contra, ctx: BroadcastProcessFunction.ReadOnlyContext
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the records to emit for `value` of the stream that is not broadcast.
 
         This is a generator, another iterable, or None.
@@ -72,34 +87,36 @@ class BroadcastProcessFunction(TwoInputProcessFunction, ABC):
 
     @abstractmethod
     def process_broadcast_element(
-        self, value: Any, ctx: BroadcastProcessFunction.Context
-    ) -> Iterable[Any] | None:
+        self, value: IN2_contra, ctx: BroadcastProcessFunction.Context
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the records to emit for `value` of the broadcast stream.
 
         Every subtask is called with every record, and must change the state in the same way.
         """
 
 
-class KeyedBroadcastProcessFunction(TwoInputProcessFunction, ABC):
+class KeyedBroadcastProcessFunction(
+    TwoInputProcessFunction, ABC, Generic[KEY_contra, IN1_contra, IN2_contra, OUT_co]
+):
     """Processes a keyed stream together with a broadcast stream, and has keyed state.
 
     (Flink: `KeyedBroadcastProcessFunction`.)
     """
 
-    class ReadOnlyContext(KeyedProcessFunction.Context, ABC):
+    class ReadOnlyContext(KeyedProcessFunction.Context[K_co], ABC):
         """The context of a record of the keyed stream."""
 
         @abstractmethod
         def get_broadcast_state(
-            self, state_descriptor: MapStateDescriptor
-        ) -> ReadOnlyBroadcastState:
+            self, state_descriptor: MapStateDescriptor[K, V]
+        ) -> ReadOnlyBroadcastState[K, V]:
             """Return the broadcast state with the descriptor's name, for reading.
 
             Raises:
                 GraphError: if the descriptor was not passed to `broadcast`.
             """
 
-    class OnTimerContext(ReadOnlyContext, KeyedProcessFunction.OnTimerContext, ABC):
+    class OnTimerContext(ReadOnlyContext[K_co], KeyedProcessFunction.OnTimerContext[K_co], ABC):
         """The context of a timer that fires."""
 
     class Context(BroadcastProcessFunction.Context, ABC):
@@ -107,7 +124,7 @@ class KeyedBroadcastProcessFunction(TwoInputProcessFunction, ABC):
 
         @abstractmethod
         def apply_to_keyed_state(
-            self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], object]
+            self, state_descriptor: StateDescriptor[S], function: Callable[[Any, S], object]
         ) -> None:
             """Call a function for each key that has a keyed state.
 
@@ -119,8 +136,8 @@ class KeyedBroadcastProcessFunction(TwoInputProcessFunction, ABC):
 
     @abstractmethod
     def process_element(
-        self, value: Any, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
-    ) -> Iterable[Any] | None:
+        self, value: IN1_contra, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext[KEY_contra]
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the records to emit for `value` of the keyed stream.
 
         This is a generator, another iterable, or None.
@@ -128,8 +145,8 @@ class KeyedBroadcastProcessFunction(TwoInputProcessFunction, ABC):
 
     @abstractmethod
     def process_broadcast_element(
-        self, value: Any, ctx: KeyedBroadcastProcessFunction.Context
-    ) -> Iterable[Any] | None:
+        self, value: IN2_contra, ctx: KeyedBroadcastProcessFunction.Context
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the records to emit for `value` of the broadcast stream.
 
         Every subtask is called with every record, and must change the broadcast state in the same
@@ -137,8 +154,8 @@ class KeyedBroadcastProcessFunction(TwoInputProcessFunction, ABC):
         """
 
     def on_timer(
-        self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext
-    ) -> Iterable[Any] | None:
+        self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext[KEY_contra]
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the records to emit when a timer fires; see `KeyedProcessFunction.on_timer`."""
         del timestamp, ctx
         return None

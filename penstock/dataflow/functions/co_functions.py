@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias
 
 from penstock.dataflow.functions.function import Function
 from penstock.dataflow.functions.process_functions import KeyedProcessFunction, ProcessFunction
+from penstock.dataflow.output_tag import SideOutput
+from penstock.dataflow.type_variables import (
+    IN1_contra,
+    IN2_contra,
+    KEY_contra,
+    OUT_co,
+)
 
 __all__ = [
     "CoFlatMapFunction",
@@ -22,30 +29,30 @@ __all__ = [
 ]
 
 
-class CoMapFunction(Function, ABC):
+class CoMapFunction(Function, ABC, Generic[IN1_contra, IN2_contra, OUT_co]):
     """Emits exactly one record for each record of two streams. (Flink: `CoMapFunction`.)"""
 
     @abstractmethod
-    def map1(self, value: Any) -> Any:
+    def map1(self, value: IN1_contra) -> OUT_co:
         """Return the record to emit for `value` of the first stream."""
 
     @abstractmethod
-    def map2(self, value: Any) -> Any:
+    def map2(self, value: IN2_contra) -> OUT_co:
         """Return the record to emit for `value` of the second stream."""
 
 
-class CoFlatMapFunction(Function, ABC):
+class CoFlatMapFunction(Function, ABC, Generic[IN1_contra, IN2_contra, OUT_co]):
     """Emits any number of records for each record of two streams.
 
     (Flink: `CoFlatMapFunction`.)
     """
 
     @abstractmethod
-    def flat_map1(self, value: Any) -> Iterable[Any]:
+    def flat_map1(self, value: IN1_contra) -> Iterable[OUT_co]:
         """Return an iterable with the records to emit for `value` of the first stream."""
 
     @abstractmethod
-    def flat_map2(self, value: Any) -> Iterable[Any]:
+    def flat_map2(self, value: IN2_contra) -> Iterable[OUT_co]:
         """Return an iterable with the records to emit for `value` of the second stream."""
 
 
@@ -63,7 +70,7 @@ class TwoInputProcessFunction(Function):
         return None
 
 
-class CoProcessFunction(TwoInputProcessFunction, ABC):
+class CoProcessFunction(TwoInputProcessFunction, ABC, Generic[IN1_contra, IN2_contra, OUT_co]):
     """Emits any number of records for each record of two streams, and when both have ended.
 
     (Flink: `CoProcessFunction`.)
@@ -72,18 +79,24 @@ class CoProcessFunction(TwoInputProcessFunction, ABC):
     Context: TypeAlias = ProcessFunction.Context
 
     @abstractmethod
-    def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element1(
+        self, value: IN1_contra, ctx: CoProcessFunction.Context
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the records to emit for `value` of the first stream.
 
         This is a generator, another iterable, or None.
         """
 
     @abstractmethod
-    def process_element2(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element2(
+        self, value: IN2_contra, ctx: CoProcessFunction.Context
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the records to emit for `value` of the second stream."""
 
 
-class KeyedCoProcessFunction(TwoInputProcessFunction, ABC):
+class KeyedCoProcessFunction(
+    TwoInputProcessFunction, ABC, Generic[KEY_contra, IN1_contra, IN2_contra, OUT_co]
+):
     """Emits any number of records for each record of two keyed streams, and has keyed state.
 
     Records of both streams with equal keys share one state:
@@ -106,8 +119,8 @@ class KeyedCoProcessFunction(TwoInputProcessFunction, ABC):
 
     @abstractmethod
     def process_element1(
-        self, value: Any, ctx: KeyedCoProcessFunction.Context
-    ) -> Iterable[Any] | None:
+        self, value: IN1_contra, ctx: KeyedProcessFunction.Context[KEY_contra]
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the records to emit for `value` of the first stream.
 
         This is a generator, another iterable, or None.
@@ -115,13 +128,13 @@ class KeyedCoProcessFunction(TwoInputProcessFunction, ABC):
 
     @abstractmethod
     def process_element2(
-        self, value: Any, ctx: KeyedCoProcessFunction.Context
-    ) -> Iterable[Any] | None:
+        self, value: IN2_contra, ctx: KeyedProcessFunction.Context[KEY_contra]
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the records to emit for `value` of the second stream."""
 
     def on_timer(
-        self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext
-    ) -> Iterable[Any] | None:
+        self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext[KEY_contra]
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the records to emit when a timer fires; see `KeyedProcessFunction.on_timer`."""
         del timestamp, ctx
         return None

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Generic
 
 from penstock.dataflow.functions.function import Function
+from penstock.dataflow.output_tag import SideOutput
+from penstock.dataflow.type_variables import IN1_contra, IN2_contra, OUT_co
 
 __all__ = ["CoGroupFunction", "FlatJoinFunction", "JoinFunction", "ProcessJoinFunction"]
 
 
-class JoinFunction(Function, ABC):
+class JoinFunction(Function, ABC, Generic[IN1_contra, IN2_contra, OUT_co]):
     """Emits exactly one record for each pair of records that match. (Flink: `JoinFunction`.)"""
 
     @abstractmethod
-    def join(self, first: Any, second: Any) -> Any:
+    def join(self, first: IN1_contra, second: IN2_contra) -> OUT_co:
         """Return the record to emit for a pair.
 
         Arguments:
@@ -24,25 +26,27 @@ class JoinFunction(Function, ABC):
         """
 
 
-class FlatJoinFunction(Function, ABC):
+class FlatJoinFunction(Function, ABC, Generic[IN1_contra, IN2_contra, OUT_co]):
     """Emits any number of records for each pair of records that match.
 
     (Flink: `FlatJoinFunction`.)
     """
 
     @abstractmethod
-    def join(self, first: Any, second: Any) -> Iterable[Any] | None:
+    def join(self, first: IN1_contra, second: IN2_contra) -> Iterable[OUT_co] | None:
         """Return the records to emit for a pair: a generator, another iterable, or None."""
 
 
-class CoGroupFunction(Function, ABC):
+class CoGroupFunction(Function, ABC, Generic[IN1_contra, IN2_contra, OUT_co]):
     """Emits any number of records for two groups of records with one key.
 
     (Flink: `CoGroupFunction`.)
     """
 
     @abstractmethod
-    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Iterable[Any] | None:
+    def co_group(
+        self, first: Iterable[IN1_contra], second: Iterable[IN2_contra]
+    ) -> Iterable[OUT_co] | None:
         """Return the records to emit: a generator, another iterable, or None.
 
         Arguments:
@@ -51,7 +55,7 @@ class CoGroupFunction(Function, ABC):
         """
 
 
-class ProcessJoinFunction(Function, ABC):
+class ProcessJoinFunction(Function, ABC, Generic[IN1_contra, IN2_contra, OUT_co]):
     """Emits any number of records for each pair of an interval join.
 
     (Flink: `ProcessJoinFunction`.) It emits a record to a side output with `yield tag, record`.
@@ -74,8 +78,8 @@ class ProcessJoinFunction(Function, ABC):
 
     @abstractmethod
     def process_element(
-        self, left: Any, right: Any, ctx: ProcessJoinFunction.Context
-    ) -> Iterable[Any] | None:
+        self, left: IN1_contra, right: IN2_contra, ctx: ProcessJoinFunction.Context
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the records to emit for a pair: a generator, another iterable, or None.
 
         Arguments:

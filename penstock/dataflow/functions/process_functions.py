@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Generic
 
 from penstock.dataflow.functions.function import Function
+from penstock.dataflow.output_tag import SideOutput
 from penstock.dataflow.time.time_domain import TimeDomain
 from penstock.dataflow.time.timer_service import TimerService
+from penstock.dataflow.type_variables import IN_contra, K_co, KEY_contra, OUT_co
 
 __all__ = ["KeyedProcessFunction", "ProcessFunction"]
 
 
-class ProcessFunction(Function, ABC):
+class ProcessFunction(Function, ABC, Generic[IN_contra, OUT_co]):
     """Emits any number of records for each input record, and at the end of the input.
 
     (Flink: `ProcessFunction`.)
@@ -31,10 +33,12 @@ class ProcessFunction(Function, ABC):
             """Return the service that gives the current times. It registers no timers here."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element(
+        self, value: IN_contra, ctx: ProcessFunction.Context
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the records to emit for `value`: a generator, another iterable, or None."""
 
-    def end_input(self, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
+    def end_input(self, ctx: ProcessFunction.Context) -> Iterable[OUT_co | SideOutput] | None:
         """Return the records to emit when the input has ended. By default there are none.
 
         The engine calls this method once in each subtask. In a loop, the engine calls it when no
@@ -46,7 +50,7 @@ class ProcessFunction(Function, ABC):
         return None
 
 
-class KeyedProcessFunction(Function, ABC):
+class KeyedProcessFunction(Function, ABC, Generic[KEY_contra, IN_contra, OUT_co]):
     """Emits any number of records for each record of a keyed stream, and uses keyed state.
 
     A state object always refers to the key of the current record:
@@ -70,11 +74,11 @@ class KeyedProcessFunction(Function, ABC):
     (Flink: `KeyedProcessFunction`.)
     """
 
-    class Context(ABC):
+    class Context(ABC, Generic[K_co]):
         """The context of the record that is being processed."""
 
         @abstractmethod
-        def get_current_key(self) -> Any:
+        def get_current_key(self) -> K_co:
             """Return the key of the record that is being processed, or of the timer that fires."""
 
         @abstractmethod
@@ -88,7 +92,7 @@ class KeyedProcessFunction(Function, ABC):
         def timer_service(self) -> TimerService:
             """Return the service that gives the current times and registers timers."""
 
-    class OnTimerContext(Context):
+    class OnTimerContext(Context[K_co]):
         """The context of a timer that fires."""
 
         @abstractmethod
@@ -97,13 +101,13 @@ class KeyedProcessFunction(Function, ABC):
 
     @abstractmethod
     def process_element(
-        self, value: Any, ctx: KeyedProcessFunction.Context
-    ) -> Iterable[Any] | None:
+        self, value: IN_contra, ctx: KeyedProcessFunction.Context[KEY_contra]
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the records to emit for `value`: a generator, another iterable, or None."""
 
     def on_timer(
-        self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext
-    ) -> Iterable[Any] | None:
+        self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext[KEY_contra]
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the records to emit when a timer fires. By default there are none.
 
         The current key is the key of the timer. The records have the time of the timer, if it
@@ -116,7 +120,9 @@ class KeyedProcessFunction(Function, ABC):
         del timestamp, ctx
         return None
 
-    def end_input(self, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
+    def end_input(
+        self, ctx: KeyedProcessFunction.Context[KEY_contra]
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the records to emit when the input has ended. By default there are none.
 
         The engine calls this method once for every key that has state. The current key is then that

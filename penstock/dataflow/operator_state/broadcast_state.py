@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Generic
+
+from penstock.dataflow.type_variables import K, V
 
 __all__ = ["BroadcastState", "ReadOnlyBroadcastState"]
 
 
-class ReadOnlyBroadcastState(ABC):
+class ReadOnlyBroadcastState(ABC, Generic[K, V]):
     """A broadcast state as the other input of the operator sees it.
 
     A function must not change the values that it gets, either.
@@ -17,40 +19,40 @@ class ReadOnlyBroadcastState(ABC):
     """
 
     @abstractmethod
-    def get(self, key: Any) -> Any:
+    def get(self, key: K) -> V | None:
         """Return the value of `key`, or None if there is no such entry."""
 
     @abstractmethod
-    def contains(self, key: Any) -> bool:
+    def contains(self, key: K) -> bool:
         """Return whether there is an entry with this key."""
 
     @abstractmethod
-    def items(self) -> Iterable[tuple[Any, Any]]:
+    def items(self) -> Iterable[tuple[K, V]]:
         """Return all entries as pairs (key, value)."""
 
     @abstractmethod
-    def keys(self) -> Iterable[Any]:
+    def keys(self) -> Iterable[K]:
         """Return the keys of all entries."""
 
     @abstractmethod
-    def values(self) -> Iterable[Any]:
+    def values(self) -> Iterable[V]:
         """Return the values of all entries."""
 
     @abstractmethod
     def is_empty(self) -> bool:
         """Return whether there is no entry."""
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: K) -> bool:
         return self.contains(key)
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: K) -> V | None:
         return self.get(key)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[K]:
         return iter(self.keys())
 
 
-class BroadcastState(ReadOnlyBroadcastState):
+class BroadcastState(ReadOnlyBroadcastState[K, V]):
     """A broadcast state as the broadcast input of the operator sees it. (Flink: `BroadcastState`.)
 
     Every subtask receives all broadcast records and keeps its own copy of the state. So the changes
@@ -60,23 +62,23 @@ class BroadcastState(ReadOnlyBroadcastState):
     """
 
     @abstractmethod
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: K, value: V) -> None:
         """Set the value of `key`."""
 
     @abstractmethod
-    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
+    def put_all(self, dict_value: Mapping[K, V]) -> None:
         """Set all entries of a mapping."""
 
     @abstractmethod
-    def remove(self, key: Any) -> None:
+    def remove(self, key: K) -> None:
         """Remove the entry with this key, if there is one."""
 
     @abstractmethod
     def clear(self) -> None:
         """Remove all entries."""
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: K, value: V) -> None:
         self.put(key, value)
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: K) -> None:
         self.remove(key)

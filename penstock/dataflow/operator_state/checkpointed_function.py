@@ -13,6 +13,7 @@ from penstock.dataflow.state import (
     ListStateDescriptor,
     MapStateDescriptor,
 )
+from penstock.dataflow.type_variables import K, T, V
 
 __all__ = [
     "CheckpointedFunction",
@@ -30,7 +31,7 @@ class OperatorStateStore(ABC):
     """
 
     @abstractmethod
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+    def get_list_state(self, state_descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """Return the list state with the descriptor's name.
 
         If the job is restored at another parallelism, the elements of all subtasks are divided
@@ -38,7 +39,7 @@ class OperatorStateStore(ABC):
         """
 
     @abstractmethod
-    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+    def get_union_list_state(self, state_descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """Return the union list state with the descriptor's name.
 
         Whenever the job is restored, each subtask gets the elements of all subtasks. The function
@@ -46,7 +47,9 @@ class OperatorStateStore(ABC):
         """
 
     @abstractmethod
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState:
+    def get_broadcast_state(
+        self, state_descriptor: MapStateDescriptor[K, V]
+    ) -> BroadcastState[K, V]:
         """Return the broadcast state with the descriptor's name.
 
         All subtasks must keep the same entries in it.

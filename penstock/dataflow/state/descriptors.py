@@ -6,11 +6,21 @@ ignored, since values keep their types.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias
 
 from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.state.states import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
 from penstock.dataflow.state.time_to_live import StateTtlConfig
+from penstock.dataflow.type_variables import ACC, IN_contra, K, OUT_co, R, S_co, T, V
+from penstock.dataflow.types import TypeInformation
 
 __all__ = [
     "AggregatingStateDescriptor",
@@ -21,10 +31,33 @@ __all__ = [
     "ValueStateDescriptor",
 ]
 
+#: The type of a value: type information or a class. It tells type checkers the type of the state.
+TypeOf: TypeAlias = TypeInformation[T] | type[T] | None
+
 _AGGREGATE_METHODS = {"create_accumulator": 0, "add": 2, "get_result": 1}
 
 
-class StateDescriptor:
+class Reduces(Protocol[T]):
+    """The method of a `ReduceFunction`."""
+
+    def reduce(self, value1: T, value2: T, /) -> T:
+        """Combine two values."""
+
+
+class Aggregates(Protocol[IN_contra, ACC, OUT_co]):
+    """The methods of an `AggregateFunction`."""
+
+    def create_accumulator(self) -> ACC:
+        """Return a new accumulator, without values."""
+
+    def add(self, value: IN_contra, accumulator: ACC, /) -> ACC:
+        """Return an accumulator with one more value."""
+
+    def get_result(self, accumulator: ACC, /) -> OUT_co:
+        """Return the result of an accumulator."""
+
+
+class StateDescriptor(Generic[S_co]):
     """Gives a name to a state of a function. (Flink: `StateDescriptor`.)
 
     Arguments:
@@ -70,7 +103,7 @@ class StateDescriptor:
         return config if config is not None and config.is_enabled() else None
 
 
-class ValueStateDescriptor(StateDescriptor):
+class ValueStateDescriptor(StateDescriptor[ValueState[T]], Generic[T]):
     """Describes a `ValueState`, which stores one value per key.
 
     (Flink: `ValueStateDescriptor`.)
@@ -82,11 +115,11 @@ class ValueStateDescriptor(StateDescriptor):
 
     kind = "value"
 
-    def __init__(self, name: str, value_type_info: Any = None) -> None:
+    def __init__(self, name: str, value_type_info: TypeOf[T] = None) -> None:
         super().__init__(name, value_type_info)
 
 
-class ListStateDescriptor(StateDescriptor):
+class ListStateDescriptor(StateDescriptor[ListState[T]], Generic[T]):
     """Describes a `ListState`, which stores a list per key. (Flink: `ListStateDescriptor`.)
 
     Arguments:
@@ -96,11 +129,11 @@ class ListStateDescriptor(StateDescriptor):
 
     kind = "list"
 
-    def __init__(self, name: str, elem_type_info: Any = None) -> None:
+    def __init__(self, name: str, elem_type_info: TypeOf[T] = None) -> None:
         super().__init__(name, elem_type_info)
 
 
-class MapStateDescriptor(StateDescriptor):
+class MapStateDescriptor(StateDescriptor[MapState[K, V]], Generic[K, V]):
     """Describes a `MapState`, which stores a map per key. (Flink: `MapStateDescriptor`.)
 
     Arguments:
@@ -111,12 +144,14 @@ class MapStateDescriptor(StateDescriptor):
 
     kind = "map"
 
-    def __init__(self, name: str, key_type_info: Any = None, value_type_info: Any = None) -> None:
+    def __init__(
+        self, name: str, key_type_info: TypeOf[K] = None, value_type_info: TypeOf[V] = None
+    ) -> None:
         super().__init__(name, value_type_info)
         self.key_type_info = key_type_info
 
 
-class ReducingStateDescriptor(StateDescriptor):
+class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], Generic[T]):
     """Describes a `ReducingState`, which combines all values that are added into one.
 
     (Flink: `ReducingStateDescriptor`.)
@@ -132,7 +167,12 @@ class ReducingStateDescriptor(StateDescriptor):
 
     kind = "reducing"
 
-    def __init__(self, name: str, reduce_function: Any, type_info: Any = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        reduce_function: Callable[[T, T], T] | Reduces[T],
+        type_info: TypeOf[T] = None,
+    ) -> None:
         super().__init__(name, type_info)
         if isinstance(reduce_function, type):
             raise GraphError(
@@ -148,7 +188,7 @@ class ReducingStateDescriptor(StateDescriptor):
         return self.reduce_function
 
 
-class AggregatingStateDescriptor(StateDescriptor):
+class AggregatingStateDescriptor(StateDescriptor[AggregatingState[T, R]], Generic[T, R]):
     """Describes an `AggregatingState`, which stores the accumulator of an `AggregateFunction`.
 
     (Flink: `AggregatingStateDescriptor`.)
@@ -164,7 +204,9 @@ class AggregatingStateDescriptor(StateDescriptor):
 
     kind = "aggregating"
 
-    def __init__(self, name: str, agg_function: Any, state_type_info: Any = None) -> None:
+    def __init__(
+        self, name: str, agg_function: Aggregates[T, Any, R], state_type_info: Any = None
+    ) -> None:
         super().__init__(name, state_type_info)
         missing = [method for method in _AGGREGATE_METHODS if not hasattr(agg_function, method)]
         if missing or isinstance(agg_function, type):

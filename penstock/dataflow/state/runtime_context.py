@@ -18,6 +18,7 @@ from penstock.dataflow.state.states import (
     ReducingState,
     ValueState,
 )
+from penstock.dataflow.type_variables import K, R, T, V
 
 __all__ = ["KeyedStateStore", "RuntimeContext"]
 
@@ -30,25 +31,25 @@ class KeyedStateStore(ABC):
     """
 
     @abstractmethod
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
+    def get_state(self, state_descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
         """Return the value state with the descriptor's name."""
 
     @abstractmethod
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+    def get_list_state(self, state_descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """Return the list state with the descriptor's name."""
 
     @abstractmethod
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:
+    def get_map_state(self, state_descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
         """Return the map state with the descriptor's name."""
 
     @abstractmethod
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
         """Return the reducing state with the descriptor's name."""
 
     @abstractmethod
     def get_aggregating_state(
-        self, state_descriptor: AggregatingStateDescriptor
-    ) -> AggregatingState:
+        self, state_descriptor: AggregatingStateDescriptor[T, R]
+    ) -> AggregatingState[T, R]:
         """Return the aggregating state with the descriptor's name."""
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Generic
+
+from penstock.dataflow.type_variables import IN_contra, K, OUT_co, T, V
 
 __all__ = [
     "AggregatingState",
@@ -30,57 +32,57 @@ class State(ABC):
         """Remove what the state contains for the current key."""
 
 
-class ValueState(State):
+class ValueState(State, Generic[T]):
     """A state that stores one value per key. (Flink: `ValueState`.)"""
 
     @abstractmethod
-    def value(self) -> Any:
+    def value(self) -> T | None:
         """Return the value of the current key, or None if the key has no value."""
 
     @abstractmethod
-    def update(self, value: Any) -> None:
+    def update(self, value: T | None) -> None:
         """Set the value of the current key. If `value` is None, remove the key's value."""
 
 
-class AppendingState(State):
+class AppendingState(State, Generic[IN_contra, OUT_co]):
     """A state to which values are added one by one. (Flink: `AppendingState`.)"""
 
     @abstractmethod
-    def get(self) -> Any:
+    def get(self) -> OUT_co | None:
         """Return the content of the state for the current key."""
 
     @abstractmethod
-    def add(self, value: Any) -> None:
+    def add(self, value: IN_contra) -> None:
         """Add a value to the state of the current key."""
 
 
-class MergingState(AppendingState):
+class MergingState(AppendingState[IN_contra, OUT_co]):
     """An appending state, of which several can be merged to one. (Flink: `MergingState`.)"""
 
 
-class ReducingState(MergingState):
+class ReducingState(MergingState[T, T]):
     """A state that combines all values that are added into one. (Flink: `ReducingState`.)
 
     The combined value has the same type as the values.
     """
 
     @abstractmethod
-    def get(self) -> Any:
+    def get(self) -> T | None:
         """Return the combined value of the current key, or None if no value was added."""
 
 
-class AggregatingState(MergingState):
+class AggregatingState(MergingState[IN_contra, OUT_co]):
     """A state that aggregates all values that are added. (Flink: `AggregatingState`.)
 
     Only the accumulator of an `AggregateFunction` is stored.
     """
 
     @abstractmethod
-    def get(self) -> Any:
+    def get(self) -> OUT_co | None:
         """Return the result of the accumulator of the current key, or None if there is none."""
 
 
-class ListState(MergingState):
+class ListState(MergingState[T, list[T]]):
     """A state that stores a list of values per key. (Flink: `ListState`.)
 
     Each element is stored by itself. So adding an element costs the same for a long list as for a
@@ -88,25 +90,25 @@ class ListState(MergingState):
     """
 
     @abstractmethod
-    def get(self) -> list[Any]:
+    def get(self) -> list[T]:
         """Return the elements of the current key, in their order; an empty list if it has none.
 
         Changes of the returned list do not change the state.
         """
 
     @abstractmethod
-    def update(self, values: Iterable[Any]) -> None:
+    def update(self, values: Iterable[T]) -> None:
         """Replace the elements of the current key by `values`."""
 
     @abstractmethod
-    def add_all(self, values: Iterable[Any]) -> None:
+    def add_all(self, values: Iterable[T]) -> None:
         """Add all `values` to the end of the list of the current key."""
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T]:
         return iter(self.get())
 
 
-class MapState(State):
+class MapState(State, Generic[K, V]):
     """A state that stores a map per key. (Flink: `MapState`.)
 
     Each entry is stored by itself. So an access costs the same for a large map as for a small one,
@@ -115,55 +117,55 @@ class MapState(State):
     """
 
     @abstractmethod
-    def get(self, key: Any) -> Any:
+    def get(self, key: K) -> V | None:
         """Return the value of `key` in the map, or None if the map has no such key."""
 
     @abstractmethod
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: K, value: V) -> None:
         """Set the value of `key` in the map."""
 
     @abstractmethod
-    def put_all(self, dict_value: dict[Any, Any]) -> None:
+    def put_all(self, dict_value: dict[K, V]) -> None:
         """Set the value of each key of a dict in the map."""
 
     @abstractmethod
-    def remove(self, key: Any) -> None:
+    def remove(self, key: K) -> None:
         """Remove `key` from the map, if it is there."""
 
     @abstractmethod
-    def contains(self, key: Any) -> bool:
+    def contains(self, key: K) -> bool:
         """Return whether the map has the key."""
 
     @abstractmethod
-    def items(self) -> Iterator[tuple[Any, Any]]:
+    def items(self) -> Iterator[tuple[K, V]]:
         """Return an iterator over the keys and values of the map, in no particular order.
 
         The map may be changed meanwhile.
         """
 
     @abstractmethod
-    def keys(self) -> Iterator[Any]:
+    def keys(self) -> Iterator[K]:
         """Return an iterator over the keys of the map, in no particular order."""
 
     @abstractmethod
-    def values(self) -> Iterator[Any]:
+    def values(self) -> Iterator[V]:
         """Return an iterator over the values of the map, in no particular order."""
 
     @abstractmethod
     def is_empty(self) -> bool:
         """Return whether the map has no entry."""
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: K) -> V | None:
         return self.get(key)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: K, value: V) -> None:
         self.put(key, value)
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: K) -> None:
         self.remove(key)
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: K) -> bool:
         return self.contains(key)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[K]:
         return self.keys()

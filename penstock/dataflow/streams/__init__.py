@@ -1,23 +1,21 @@
 """Define the streams of a program and the methods that transform them.
 
-Start reading at `data_stream.py`. If several streams share a group of methods, the group is a
-base class in a separate module. The same applies if a group needs no other class of streams.
+Start reading at `data_stream.py`, which defines the classes. The other modules have their methods.
 """
 
 from __future__ import annotations
 
-from penstock.dataflow.streams.connected_streams import (
-    BroadcastConnectedStream,
-    BroadcastStream,
-    ConnectedStreams,
-)
+from penstock.dataflow.streams.connected_streams import BroadcastStream
 from penstock.dataflow.streams.data_stream import (
+    AllWindowedStream,
+    BroadcastConnectedStream,
+    ConnectedStreams,
     DataStream,
-    FeedbackStream,
     IterativeStream,
     KeyedStream,
+    WindowedStream,
 )
-from penstock.dataflow.streams.windowed_streams import AllWindowedStream, WindowedStream
+from penstock.dataflow.streams.feedback_stream import FeedbackStream
 
 __all__ = [
     "AllWindowedStream",

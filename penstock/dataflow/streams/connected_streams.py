@@ -1,11 +1,11 @@
-"""Define connected streams, whose records are processed together by an operator with two inputs."""
+"""The methods of connected streams, whose records one operator with two inputs processes."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias
 
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
@@ -21,19 +21,20 @@ from penstock.dataflow.functions import (
 )
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput, Partitioning
 from penstock.dataflow.streams.key_selectors import KeyFields, check_key_selector
+from penstock.dataflow.type_variables import R, T_co
 from penstock.dataflow.types import check_type_info
 
 __all__ = [
-    "BroadcastConnectedStream",
+    "BaseBroadcastConnectedStream",
+    "BaseConnectedStreams",
     "BroadcastStream",
     "ConnectedInput",
-    "ConnectedStreams",
+    "StreamOf",
     "add_two_input_operator",
 ]
 
-Stream = TypeVar("Stream")
 #: A function that returns a stream with these outputs.
-StreamOf = Callable[[Sequence[OperatorOutput]], Stream]
+StreamOf: TypeAlias = Callable[[Sequence[OperatorOutput]], Any]
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,8 @@ class ConnectedInput:
         return ConnectedInput(outputs, key_selector)
 
 
-class ConnectedStreams(Generic[Stream]):
-    """Two streams whose records are processed by one operator. (Flink: `ConnectedStreams`.)
-
-        orders.connect(customers).key_by(lambda o: o.customer, lambda c: c.id).process(Join())
-
-    The records of the streams may have different types. The operator has keyed state if both
-    streams are keyed, before or after they are connected.
+class BaseConnectedStreams:
+    """The methods of two streams whose records are processed by one operator.
 
     Arguments:
         environment: the environment that the streams belong to.
@@ -77,7 +73,7 @@ class ConnectedStreams(Generic[Stream]):
         environment: BaseEnvironment,
         first: ConnectedInput,
         second: ConnectedInput,
-        stream_of: StreamOf[Stream],
+        stream_of: StreamOf,
     ) -> None:
         self._environment = environment
         self._first, self._second = first, second
@@ -92,7 +88,7 @@ class ConnectedStreams(Generic[Stream]):
         key_selector1: Callable[[Any], Any] | KeySelector | KeyFields,
         key_selector2: Callable[[Any], Any] | KeySelector | KeyFields | None = None,
         key_type: Any = None,
-    ) -> ConnectedStreams[Stream]:
+    ) -> Any:
         """Partition both streams by key: records with equal keys go to the same subtask.
 
         Arguments:
@@ -112,9 +108,9 @@ class ConnectedStreams(Generic[Stream]):
             )
         first = self._first.key_by(check_key_selector(key_selector1))
         second = self._second.key_by(check_key_selector(key_selector2))
-        return ConnectedStreams(self._environment, first, second, self._stream_of)
+        return type(self)(self._environment, first, second, self._stream_of)
 
-    def map(self, func: CoMapFunction, output_type: Any = None) -> Stream:
+    def map(self, func: CoMapFunction, output_type: Any = None) -> Any:
         """Add an operator that emits one record for each record of both streams.
 
         Raises:
@@ -125,7 +121,7 @@ class ConnectedStreams(Generic[Stream]):
         kind = OperatorKind.KEYED_CO_MAP if self._keyed else OperatorKind.CO_MAP
         return self._transform(kind, "Co-Map", func)
 
-    def flat_map(self, func: CoFlatMapFunction, output_type: Any = None) -> Stream:
+    def flat_map(self, func: CoFlatMapFunction, output_type: Any = None) -> Any:
         """Add an operator that emits any number of records for each record of both streams.
 
         Raises:
@@ -138,7 +134,7 @@ class ConnectedStreams(Generic[Stream]):
 
     def process(
         self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: Any = None
-    ) -> Stream:
+    ) -> Any:
         """Add an operator that runs a process function with two inputs.
 
         Raises:
@@ -163,13 +159,13 @@ class ConnectedStreams(Generic[Stream]):
             )
         return self._transform(OperatorKind.CO_PROCESS, "Co-Process", func)
 
-    def _transform(self, kind: OperatorKind, name: str, function: Function) -> Stream:
+    def _transform(self, kind: OperatorKind, name: str, function: Function) -> Any:
         return add_two_input_operator(
             self._environment, kind, name, function, self._first, self._second, self._stream_of
         )
 
 
-class BroadcastStream:
+class BroadcastStream(Generic[T_co]):
     """A stream of which every subtask gets all records. (Flink: `BroadcastStream`.)
 
     It is connected with another stream: `other.connect(stream.broadcast(descriptor))`.
@@ -191,9 +187,18 @@ class BroadcastStream:
         self._states = states
 
     def connected_to(
-        self, environment: BaseEnvironment, other: ConnectedInput, stream_of: StreamOf[Stream]
-    ) -> BroadcastConnectedStream[Stream]:
+        self,
+        environment: BaseEnvironment,
+        other: ConnectedInput,
+        make: Callable[[ConnectedInput, ConnectedInput, tuple[str, ...]], R],
+    ) -> R:
         """Return this stream, connected with another stream.
+
+        Arguments:
+            environment: the environment of the other stream.
+            other: the other stream.
+            make: a function that returns the connected streams. Its arguments are the other stream,
+                this stream, and the names of the broadcast states.
 
         Raises:
             GraphError: if the streams belong to two environments.
@@ -201,11 +206,11 @@ class BroadcastStream:
         if self._environment is not environment:
             raise GraphError("connect takes a stream of the same environment, and got another")
         mine = ConnectedInput(self._outputs)
-        return BroadcastConnectedStream(environment, other, mine, self._states, stream_of)
+        return make(other, mine, self._states)
 
 
-class BroadcastConnectedStream(Generic[Stream]):
-    """A stream that is connected with a broadcast stream. (Flink: `BroadcastConnectedStream`.)
+class BaseBroadcastConnectedStream:
+    """The methods of a stream that is connected with a broadcast stream.
 
     Arguments:
         environment: the environment that the streams belong to.
@@ -221,7 +226,7 @@ class BroadcastConnectedStream(Generic[Stream]):
         first: ConnectedInput,
         second: ConnectedInput,
         states: tuple[str, ...],
-        stream_of: StreamOf[Stream],
+        stream_of: StreamOf,
     ) -> None:
         self._environment = environment
         self._first, self._second = first, second
@@ -232,7 +237,7 @@ class BroadcastConnectedStream(Generic[Stream]):
         self,
         func: BroadcastProcessFunction | KeyedBroadcastProcessFunction,
         output_type: Any = None,
-    ) -> Stream:
+    ) -> Any:
         """Add an operator that processes the stream together with the broadcast stream.
 
         Arguments:
@@ -289,9 +294,9 @@ def add_two_input_operator(
     function: Any,
     first: ConnectedInput,
     second: ConnectedInput,
-    stream_of: StreamOf[Stream],
+    stream_of: StreamOf,
     states: tuple[str, ...] = (),
-) -> Stream:
+) -> Any:
     """Add an operator with two inputs, and return a stream with its output.
 
     Arguments:

@@ -5,37 +5,24 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Generic, TypeVar, overload
+from typing import Any
 
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import OperatorOutput, Partitioning
 from penstock.dataflow.state import MapStateDescriptor
-from penstock.dataflow.streams.connected_streams import (
-    BroadcastConnectedStream,
-    BroadcastStream,
-    ConnectedInput,
-    ConnectedStreams,
-)
+from penstock.dataflow.streams.connected_streams import BroadcastStream, ConnectedInput
 
 __all__ = ["StreamConnecting"]
 
-Stream = TypeVar("Stream")
 
-
-class StreamConnecting(Generic[Stream]):
+class StreamConnecting:
     """Methods that connect a stream with another stream of the same environment."""
 
     _environment: BaseEnvironment
     _outputs: tuple[OperatorOutput, ...]
     #: The function that returns the key of a record; None if the stream is not keyed.
     _selector: Any = None
-
-    @overload
-    def connect(self, ds: StreamConnecting[Stream]) -> ConnectedStreams[Stream]: ...
-
-    @overload
-    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream[Stream]: ...
 
     def connect(self, ds: Any) -> Any:
         """Connect this stream with another one, to process both with one operator.
@@ -51,23 +38,15 @@ class StreamConnecting(Generic[Stream]):
         """
         mine = ConnectedInput(self._outputs, self._selector)
         if isinstance(ds, BroadcastStream):
-            return ds.connected_to(self._environment, mine, self._stream_of)
+            return ds.connected_to(self._environment, mine, self._broadcast_connected_stream_of)
         if not isinstance(ds, StreamConnecting):
             raise GraphError(f"connect takes a stream, not {ds!r}")
         if ds._environment is not self._environment:
             raise GraphError("connect takes a stream of the same environment, and got another")
         other = ConnectedInput(ds._outputs, ds._selector)
-        return ConnectedStreams(self._environment, mine, other, self._stream_of)
+        return self._connected_streams_of(mine, other)
 
-    @overload
-    def broadcast(self) -> Stream: ...
-
-    @overload
-    def broadcast(
-        self, state_descriptor: MapStateDescriptor, /, *state_descriptors: MapStateDescriptor
-    ) -> BroadcastStream: ...
-
-    def broadcast(self, *state_descriptors: MapStateDescriptor) -> Any:
+    def broadcast(self, *state_descriptors: Any) -> Any:
         """Send every record to all subtasks of the next operator.
 
         Arguments:
@@ -94,5 +73,15 @@ class StreamConnecting(Generic[Stream]):
         return BroadcastStream(self._environment, outputs, tuple(names))
 
     @abstractmethod
-    def _stream_of(self, outputs: Sequence[OperatorOutput]) -> Stream:
+    def _stream_of(self, outputs: Sequence[OperatorOutput]) -> Any:
         """Return a stream of the same environment, which is not keyed, with these outputs."""
+
+    @abstractmethod
+    def _connected_streams_of(self, first: ConnectedInput, second: ConnectedInput) -> Any:
+        """Return two connected streams."""
+
+    @abstractmethod
+    def _broadcast_connected_stream_of(
+        self, first: ConnectedInput, second: ConnectedInput, states: tuple[str, ...]
+    ) -> Any:
+        """Return a stream that is connected with a broadcast stream, which has these states."""

@@ -11,11 +11,13 @@ A loop ends when all streams that enter it from outside have ended and no record
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorOutput
+from penstock.dataflow.streams.stream_results import StreamResults
 
-__all__ = ["Feedback", "names_of"]
+__all__ = ["Feedback", "outputs_to_close_with"]
 
 
 class Feedback:
@@ -64,3 +66,29 @@ class Feedback:
 def names_of(outputs: Iterable[OperatorOutput]) -> str:
     """Return the quoted names of the operators of these outputs, for error messages."""
     return ", ".join(repr(output.operator.name) for output in outputs)
+
+
+def outputs_to_close_with(
+    feedback: Feedback, stream: StreamResults, closing: Any
+) -> tuple[OperatorOutput, ...]:
+    """Return the outputs of the stream that closes a feedback.
+
+    Arguments:
+        feedback: the feedback.
+        stream: the stream that reads it.
+        closing: the stream with which the program closes it.
+
+    Raises:
+        GraphError: if the feedback cannot be closed with this stream.
+    """
+    if not isinstance(closing, StreamResults):
+        raise GraphError(
+            f"feedback {feedback.name!r} is closed with a stream, not with {closing!r}"
+        )
+    if closing._environment is not stream._environment:
+        raise GraphError(
+            f"feedback {feedback.name!r} is closed with a stream of its own environment, and "
+            f"{names_of(closing._outputs)} belongs to another"
+        )
+    feedback.require_open()
+    return closing._outputs

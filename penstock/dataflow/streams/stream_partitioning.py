@@ -4,51 +4,50 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import KeySelector, Partitioner, check_function
 from penstock.dataflow.graph.job_graph import Partitioning
+from penstock.dataflow.type_variables import K, S_co, T_co
 
 __all__ = ["FixedPartitioning", "StreamPartitioning"]
 
-Stream = TypeVar("Stream")
 
-
-class StreamPartitioning(Generic[Stream]):
+class StreamPartitioning(Generic[T_co, S_co]):
     """Methods that return a stream of the same records with another partitioning."""
 
-    def forward(self) -> Stream:
+    def forward(self) -> S_co:
         """Send all records of subtask i to subtask i of the next operator.
 
         Both operators must have the same parallelism.
         """
         return self._repartition(Partitioning.FORWARD)
 
-    def rebalance(self) -> Stream:
+    def rebalance(self) -> S_co:
         """Send the records to all subtasks of the next operator in turn."""
         return self._repartition(Partitioning.REBALANCE)
 
-    def rescale(self) -> Stream:
+    def rescale(self) -> S_co:
         """Send the records of each subtask to a few subtasks of the next operator in turn.
 
         This needs fewer channels than `rebalance`.
         """
         return self._repartition(Partitioning.RESCALE)
 
-    def shuffle(self) -> Stream:
+    def shuffle(self) -> S_co:
         """Send each record to a random subtask of the next operator, with equal probability."""
         return self._repartition(Partitioning.SHUFFLE)
 
-    def global_(self) -> Stream:
+    def global_(self) -> S_co:
         """Send every record to the first subtask of the next operator."""
         return self._repartition(Partitioning.GLOBAL)
 
     def partition_custom(
         self,
-        partitioner: Callable[[Any, int], int] | Partitioner,
-        key_selector: Callable[[Any], Any] | KeySelector,
-    ) -> Stream:
+        partitioner: Callable[[K, int], int] | Partitioner[K],
+        key_selector: Callable[[T_co], K] | KeySelector[T_co, K],
+    ) -> S_co:
         """Send each record to the subtask that `partitioner` chooses for its key.
 
         Arguments:
@@ -63,7 +62,7 @@ class StreamPartitioning(Generic[Stream]):
     @abstractmethod
     def _repartition(
         self, partitioning: Partitioning, selector: Any = None, partitioner: Any = None
-    ) -> Stream:
+    ) -> S_co:
         """Return a stream of the same records with another partitioning."""
 
 

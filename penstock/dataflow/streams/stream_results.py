@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from itertools import islice
-from typing import Any
+from typing import Any, Generic, overload
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function, SinkFunction, check_function
@@ -13,14 +13,15 @@ from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
 from penstock.dataflow.program import CloseableIterator
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.streams.operator_settings import DataStreamSink, OperatorSettings
+from penstock.dataflow.type_variables import T, T_co
 
 __all__ = ["StreamResults"]
 
 
-class StreamResults(OperatorSettings):
+class StreamResults(OperatorSettings, Generic[T_co]):
     """Methods that use the records of a stream."""
 
-    def sink_to(self, sink: Sink) -> DataStreamSink:
+    def sink_to(self, sink: Sink[T_co]) -> DataStreamSink:
         """Write the records to a sink.
 
         Raises:
@@ -32,7 +33,9 @@ class StreamResults(OperatorSettings):
         output = self._add_operator(OperatorKind.SINK, f"Sink: {type(sink).__name__}", sink)
         return DataStreamSink(self._environment, [output])
 
-    def add_sink(self, sink_func: Callable[[Any], Any] | SinkFunction | Sink) -> DataStreamSink:
+    def add_sink(
+        self, sink_func: Callable[[T_co], object] | SinkFunction[T_co] | Sink[T_co]
+    ) -> DataStreamSink:
         """Call a function with each record, at least once.
 
         After a failure, the function may be called with the same records again.
@@ -53,6 +56,29 @@ class StreamResults(OperatorSettings):
         from penstock.connectors import PrintSink
 
         return self.sink_to(PrintSink(sink_identifier)).name("Print to Std. Out")
+
+    @overload
+    def execute_and_collect(
+        self,
+        job_execution_name: str | None = None,
+        limit: None = None,
+        *,
+        in_process: bool | None = None,
+    ) -> CloseableIterator[T_co]: ...
+
+    @overload
+    def execute_and_collect(
+        self, job_execution_name: str | None, limit: int, *, in_process: bool | None = None
+    ) -> list[T_co]: ...
+
+    @overload
+    def execute_and_collect(
+        self,
+        job_execution_name: str | None = None,
+        *,
+        limit: int,
+        in_process: bool | None = None,
+    ) -> list[T_co]: ...
 
     def execute_and_collect(
         self,
@@ -93,6 +119,6 @@ class StreamResults(OperatorSettings):
         return OperatorOutput(operator)
 
 
-def _first(records: CloseableIterator, limit: int) -> list[Any]:
+def _first(records: CloseableIterator[T], limit: int) -> list[T]:
     with records:
         return list(islice(records, limit))

@@ -1,36 +1,33 @@
-"""Define the streams that `window` and `window_all` return: records that are grouped by windows."""
+"""The methods of the streams that `window` and `window_all` return: records grouped by windows."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self
 
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function, ReduceFunction, check_function
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
+from penstock.dataflow.type_variables import S_co, T_co
 from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows import (
     AggregateFunction,
-    AllWindowFunction,
     MergingWindowAssigner,
-    ProcessAllWindowFunction,
-    ProcessWindowFunction,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     WindowAssigner,
-    WindowFunction,
     WindowOperation,
 )
+from penstock.dataflow.windows.window import W
 from penstock.dataflow.windows.window_settings import WindowSettings, own
 
-__all__ = ["AllWindowedStream", "WindowedStream"]
+__all__ = ["BaseWindowedStream"]
 
-Stream = TypeVar("Stream")
 Field = int | str | None
 
 _INVERTIBLE = (
@@ -41,7 +38,7 @@ _INVERTIBLE = (
 )
 
 
-class BaseWindowedStream(WindowSettings, Generic[Stream]):
+class BaseWindowedStream(WindowSettings[T_co, W], Generic[T_co, W, S_co]):
     """The methods of a stream that is grouped by windows.
 
     Arguments:
@@ -58,14 +55,14 @@ class BaseWindowedStream(WindowSettings, Generic[Stream]):
     def __init__(
         self,
         environment: BaseEnvironment,
-        assigner: WindowAssigner,
-        add: Callable[[WindowOperation], Stream],
+        assigner: WindowAssigner[Any, Any],
+        add: Callable[[WindowOperation], Any],
     ) -> None:
         super().__init__(environment, assigner)
         self._add = add
-        self._late_tag: OutputTag | None = None
+        self._late_tag: OutputTag[T_co] | None = None
 
-    def side_output_late_data(self, output_tag: OutputTag) -> Self:
+    def side_output_late_data(self, output_tag: OutputTag[T_co]) -> Self:
         """Emit records that are too late for their windows to a side output.
 
         Without a side output, they are dropped. Call `get_side_output(output_tag)` on the result of
@@ -91,7 +88,7 @@ class BaseWindowedStream(WindowSettings, Generic[Stream]):
         output_type: Any = None,
         *,
         inverse: Callable[[Any, Any], Any] | ReduceFunction | None = None,
-    ) -> Stream:
+    ) -> Any:
         """Combine the records of each window to one record.
 
         Arguments:
@@ -120,7 +117,7 @@ class BaseWindowedStream(WindowSettings, Generic[Stream]):
         window_function: Any = None,
         accumulator_type: Any = None,
         output_type: Any = None,
-    ) -> Stream:
+    ) -> Any:
         """Combine the records of each window in an accumulator.
 
         Arguments:
@@ -150,7 +147,7 @@ class BaseWindowedStream(WindowSettings, Generic[Stream]):
             )
         return self._build(aggregate_function, window_function)
 
-    def process(self, process_window_function: Any, output_type: Any = None) -> Stream:
+    def process(self, process_window_function: Any, output_type: Any = None) -> Any:
         """Call a function with all records of each window, and with its context.
 
         Arguments:
@@ -169,7 +166,7 @@ class BaseWindowedStream(WindowSettings, Generic[Stream]):
             )
         return self._build(None, process_window_function)
 
-    def apply(self, window_function: Any, output_type: Any = None) -> Stream:
+    def apply(self, window_function: Any, output_type: Any = None) -> Any:
         """Call a function with all records of each window.
 
         Arguments:
@@ -189,7 +186,7 @@ class BaseWindowedStream(WindowSettings, Generic[Stream]):
             )
         return self._build(None, self._checked_window_function("apply", window_function))
 
-    def sum(self, position_to_sum: Field = 0) -> Stream:
+    def sum(self, position_to_sum: Field = 0) -> S_co:
         """Sum up one field of the records of each window.
 
         The other fields are taken from the first record of the window.
@@ -198,27 +195,31 @@ class BaseWindowedStream(WindowSettings, Generic[Stream]):
             position_to_sum: the position or name of the field. If the records are numbers, it is
                 left out, or None.
         """
-        return self._build(FieldAggregation(position_to_sum, operator.add))
+        return self._combine(FieldAggregation(position_to_sum, operator.add))
 
-    def min(self, position_to_min: Field = 0) -> Stream:
+    def min(self, position_to_min: Field = 0) -> S_co:
         """Emit the smallest value of one field; see `sum`."""
-        return self._build(FieldAggregation(position_to_min, min))
+        return self._combine(FieldAggregation(position_to_min, min))
 
-    def max(self, position_to_max: Field = 0) -> Stream:
+    def max(self, position_to_max: Field = 0) -> S_co:
         """Emit the largest value of one field; see `sum`."""
-        return self._build(FieldAggregation(position_to_max, max))
+        return self._combine(FieldAggregation(position_to_max, max))
 
-    def min_by(self, position_to_min_by: Field = 0) -> Stream:
+    def min_by(self, position_to_min_by: Field = 0) -> S_co:
         """Emit the record with the smallest field; the first one if fields are equal."""
-        return self._build(FieldChoice(position_to_min_by, operator.lt))
+        return self._combine(FieldChoice(position_to_min_by, operator.lt))
 
-    def max_by(self, position_to_max_by: Field = 0) -> Stream:
+    def max_by(self, position_to_max_by: Field = 0) -> S_co:
         """Emit the record with the largest field; the first one if fields are equal."""
-        return self._build(FieldChoice(position_to_max_by, operator.gt))
+        return self._combine(FieldChoice(position_to_max_by, operator.gt))
 
     # ---- building
 
-    def _build(self, aggregator: Any, window_function: Any = None, inverse: Any = None) -> Stream:
+    def _combine(self, aggregator: Any) -> S_co:
+        stream: S_co = self._build(aggregator)
+        return stream
+
+    def _build(self, aggregator: Any, window_function: Any = None, inverse: Any = None) -> Any:
         if window_function is not None:
             window_function = self._checked_window_function("the window function", window_function)
         return self._add(
@@ -244,25 +245,6 @@ class BaseWindowedStream(WindowSettings, Generic[Stream]):
             )
         if self._trigger is not None or self._evictor is not None:
             raise GraphError("inverse works without an evictor and with the default trigger only")
-
-
-class WindowedStream(BaseWindowedStream[Stream]):
-    """A keyed stream whose records are grouped by key and window. (Flink: `WindowedStream`.)"""
-
-    _process_class = ProcessWindowFunction
-    _window_class = WindowFunction
-    _keyed = True
-
-
-class AllWindowedStream(BaseWindowedStream[Stream]):
-    """A stream without keys whose records are grouped by windows, by one subtask.
-
-    (Flink: `AllWindowedStream`.)
-    """
-
-    _process_class = ProcessAllWindowFunction
-    _window_class = AllWindowFunction
-    _keyed = False
 
 
 def _a(name: str) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Generic
+
+from penstock.dataflow.type_variables import T_contra
 
 __all__ = ["TimestampAssigner"]
 
 
-class TimestampAssigner(ABC):
+class TimestampAssigner(ABC, Generic[T_contra]):
     """Returns the event time of a record. (Flink: `TimestampAssigner`.)"""
 
     @abstractmethod
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+    def extract_timestamp(self, value: T_contra, record_timestamp: int) -> int:
         """Return the event time of a record, in milliseconds since the epoch.
 
         Arguments:

@@ -8,9 +8,10 @@ default (`StreamExecutionEnvironment.get_config().set_auto_watermark_interval`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Generic
 
 from penstock.dataflow.time.watermark import MIN_WATERMARK, Watermark
+from penstock.dataflow.type_variables import T_contra
 
 __all__ = [
     "AscendingTimestampsWatermarks",
@@ -40,7 +41,7 @@ class WatermarkOutput(ABC):
         """Mark the output as active again."""
 
 
-class WatermarkGenerator(ABC):
+class WatermarkGenerator(ABC, Generic[T_contra]):
     """Generates the watermarks of a stream. (Flink: `WatermarkGenerator`.)
 
     Each split of a source has a generator of its own; so has each subtask of
@@ -48,7 +49,7 @@ class WatermarkGenerator(ABC):
     """
 
     @abstractmethod
-    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+    def on_event(self, event: T_contra, event_timestamp: int, output: WatermarkOutput) -> None:
         """Observe a record. A punctuated generator emits its watermarks here.
 
         Arguments:
@@ -62,7 +63,7 @@ class WatermarkGenerator(ABC):
         """Emit a watermark, if there is a new one. The engine calls this periodically."""
 
 
-class BoundedOutOfOrdernessWatermarks(WatermarkGenerator):
+class BoundedOutOfOrdernessWatermarks(WatermarkGenerator[Any]):
     """Assumes that records are out of order by a limited time.
 
     The watermark is the highest timestamp so far, less the limit, less 1 ms.
@@ -94,7 +95,7 @@ class AscendingTimestampsWatermarks(BoundedOutOfOrdernessWatermarks):
         super().__init__(0)
 
 
-class NoWatermarks(WatermarkGenerator):
+class NoWatermarks(WatermarkGenerator[Any]):
     """Generates no watermarks. (Flink: `NoWatermarksGenerator`.)"""
 
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:

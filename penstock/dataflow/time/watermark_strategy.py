@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Generic
 
 from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
@@ -17,6 +17,7 @@ from penstock.dataflow.time.watermark_generators import (
     NoWatermarks,
     WatermarkGenerator,
 )
+from penstock.dataflow.type_variables import R, T_contra
 
 __all__ = ["WatermarkAlignment", "WatermarkStrategy", "check_watermark_strategy"]
 
@@ -38,7 +39,7 @@ class WatermarkAlignment:
 
 
 @dataclass(frozen=True)
-class WatermarkStrategy:
+class WatermarkStrategy(Generic[T_contra]):
     """Describes how records get timestamps and how watermarks are generated.
 
         WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5)) \\
@@ -55,8 +56,8 @@ class WatermarkStrategy:
         alignment: how sources wait for each other; None if they do not.
     """
 
-    create_generator: Callable[[], WatermarkGenerator] = field(default=NoWatermarks)
-    extract_timestamp: Callable[[Any, int], int] | None = None
+    create_generator: Callable[[], WatermarkGenerator[T_contra]] = field(default=NoWatermarks)
+    extract_timestamp: Callable[[T_contra, int], int] | None = None
     idle_timeout_ms: int | None = None
     alignment: WatermarkAlignment | None = None
 
@@ -80,7 +81,9 @@ class WatermarkStrategy:
         return WatermarkStrategy(partial(BoundedOutOfOrdernessWatermarks, limit))
 
     @staticmethod
-    def for_generator(generator_supplier: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
+    def for_generator(
+        generator_supplier: Callable[[], WatermarkGenerator[R]],
+    ) -> WatermarkStrategy[R]:
         """Return a strategy with a watermark generator of the program.
 
         Arguments:
@@ -101,8 +104,8 @@ class WatermarkStrategy:
         return WatermarkStrategy(NoWatermarks)
 
     def with_timestamp_assigner(
-        self, timestamp_assigner: TimestampAssigner | Callable[[Any, int], int]
-    ) -> WatermarkStrategy:
+        self, timestamp_assigner: TimestampAssigner[R] | Callable[[R, int], int]
+    ) -> WatermarkStrategy[R]:
         """Return this strategy with a timestamp assigner.
 
         Arguments:
@@ -110,7 +113,7 @@ class WatermarkStrategy:
                 that returns milliseconds since the epoch.
         """
         if isinstance(timestamp_assigner, TimestampAssigner):
-            return replace(self, extract_timestamp=timestamp_assigner.extract_timestamp)
+            return self._with_extractor(timestamp_assigner.extract_timestamp)
         if isinstance(timestamp_assigner, type):
             raise GraphError(
                 f"with_timestamp_assigner takes an object, not the class: write "
@@ -119,9 +122,9 @@ class WatermarkStrategy:
         check_argument_count(
             "with_timestamp_assigner", timestamp_assigner, 2, "(record, record_timestamp)"
         )
-        return replace(self, extract_timestamp=timestamp_assigner)
+        return self._with_extractor(timestamp_assigner)
 
-    def with_idleness(self, idle_timeout: DurationLike) -> WatermarkStrategy:
+    def with_idleness(self, idle_timeout: DurationLike) -> WatermarkStrategy[T_contra]:
         """Return this strategy with a time after which an input without records counts as idle.
 
         Operators do not wait for the watermark of an idle input.
@@ -134,7 +137,7 @@ class WatermarkStrategy:
         watermark_group: str,
         max_allowed_watermark_drift: DurationLike,
         update_interval: DurationLike | None = None,
-    ) -> WatermarkStrategy:
+    ) -> WatermarkStrategy[T_contra]:
         """Return this strategy with a limit on how far a source runs ahead of others.
 
         Arguments:
@@ -149,6 +152,10 @@ class WatermarkStrategy:
         interval = 1000 if update_interval is None else update_interval
         every = milliseconds_of("update_interval", interval, least=1)
         return replace(self, alignment=WatermarkAlignment(watermark_group, drift, every))
+
+    def _with_extractor(self, extract_timestamp: Callable[[R, int], int]) -> WatermarkStrategy[R]:
+        strategy: WatermarkStrategy[Any] = self
+        return replace(strategy, extract_timestamp=extract_timestamp)
 
     @property
     def max_out_of_orderness_ms(self) -> int | None:

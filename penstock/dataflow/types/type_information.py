@@ -9,15 +9,16 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn
 
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.type_variables import K, T, T_co, V
 from penstock.dataflow.types.row import Row, RowKind
 
 __all__ = ["TypeInformation", "Types", "check_type_info"]
 
 
-class TypeInformation:
+class TypeInformation(Generic[T_co]):
     """The type of a record, of a field or of a state. (PyFlink: `TypeInformation`.)
 
     The methods of `Types` create it.
@@ -67,10 +68,10 @@ class TypeInformation:
         return self.name
 
 
-class _ArrayType(TypeInformation):
+class _ArrayType(TypeInformation[list[T]]):
     """The type of lists and arrays, with the type of their items."""
 
-    def __init__(self, name: str, item: TypeInformation) -> None:
+    def __init__(self, name: str, item: TypeInformation[T]) -> None:
         super().__init__(name, Sequence)
         check_type_info(f"Types.{name}", item, required=True)
         self._item = item
@@ -85,10 +86,10 @@ class _ArrayType(TypeInformation):
         return f"{self.name}({self._item!r})"
 
 
-class _MapType(TypeInformation):
+class _MapType(TypeInformation[dict[K, V]]):
     """The type of dicts, with the types of their keys and values."""
 
-    def __init__(self, key: TypeInformation, value: TypeInformation) -> None:
+    def __init__(self, key: TypeInformation[K], value: TypeInformation[V]) -> None:
         super().__init__("MAP", Mapping)
         check_type_info("Types.MAP", key, required=True)
         check_type_info("Types.MAP", value, required=True)
@@ -102,7 +103,7 @@ class _MapType(TypeInformation):
         return f"MAP({self._key!r}, {self._value!r})"
 
 
-class _TupleType(TypeInformation):
+class _TupleType(TypeInformation[T_co]):
     """The type of tuples, with the types of their items."""
 
     def __init__(self, name: str, items: Sequence[TypeInformation]) -> None:
@@ -126,7 +127,7 @@ class _TupleType(TypeInformation):
         return f"{self.name}({', '.join(map(repr, self._items))})"
 
 
-class _RowType(_TupleType):
+class _RowType(_TupleType[Row]):
     """The type of rows, with the types and perhaps the names of their fields."""
 
     def __init__(self, items: Sequence[TypeInformation], names: Sequence[str] | None) -> None:
@@ -164,7 +165,15 @@ class _TypesMeta(type):
         )
 
 
-def _number(name: str, bits: int) -> TypeInformation:
+def _type(name: str, kind: type[T]) -> TypeInformation[T]:
+    return TypeInformation(name, kind)
+
+
+def _float(name: str) -> TypeInformation[float]:
+    return TypeInformation(name, (int, float))
+
+
+def _number(name: str, bits: int) -> TypeInformation[int]:
     return TypeInformation(name, int, (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1))
 
 
@@ -174,60 +183,62 @@ class Types(metaclass=_TypesMeta):
     A program may give types wherever a PyFlink program does. They are not needed.
     """
 
-    STRING = staticmethod(lambda: TypeInformation("STRING", str))
-    CHAR = staticmethod(lambda: TypeInformation("CHAR", str))
-    BOOLEAN = staticmethod(lambda: TypeInformation("BOOLEAN", bool))
+    STRING = staticmethod(lambda: _type("STRING", str))
+    CHAR = staticmethod(lambda: _type("CHAR", str))
+    BOOLEAN = staticmethod(lambda: _type("BOOLEAN", bool))
     BYTE = staticmethod(lambda: _number("BYTE", 8))
     SHORT = staticmethod(lambda: _number("SHORT", 16))
     INT = staticmethod(lambda: _number("INT", 32))
     LONG = staticmethod(lambda: _number("LONG", 64))
-    BIG_INT = staticmethod(lambda: TypeInformation("BIG_INT", int))
-    FLOAT = staticmethod(lambda: TypeInformation("FLOAT", (int, float)))
-    DOUBLE = staticmethod(lambda: TypeInformation("DOUBLE", (int, float)))
-    BIG_DEC = staticmethod(lambda: TypeInformation("BIG_DEC", decimal.Decimal))
-    SQL_DATE = staticmethod(lambda: TypeInformation("SQL_DATE", datetime.date))
-    SQL_TIME = staticmethod(lambda: TypeInformation("SQL_TIME", datetime.time))
-    SQL_TIMESTAMP = staticmethod(lambda: TypeInformation("SQL_TIMESTAMP", datetime.datetime))
+    BIG_INT = staticmethod(lambda: _type("BIG_INT", int))
+    FLOAT = staticmethod(lambda: _float("FLOAT"))
+    DOUBLE = staticmethod(lambda: _float("DOUBLE"))
+    BIG_DEC = staticmethod(lambda: _type("BIG_DEC", decimal.Decimal))
+    SQL_DATE = staticmethod(lambda: _type("SQL_DATE", datetime.date))
+    SQL_TIME = staticmethod(lambda: _type("SQL_TIME", datetime.time))
+    SQL_TIMESTAMP = staticmethod(lambda: _type("SQL_TIMESTAMP", datetime.datetime))
     INSTANT = staticmethod(lambda: TypeInformation("INSTANT"))
     PICKLED_BYTE_ARRAY = staticmethod(lambda: TypeInformation("PICKLED_BYTE_ARRAY"))
 
     @staticmethod
-    def TUPLE(types: Sequence[TypeInformation]) -> TypeInformation:
+    def TUPLE(types: Sequence[TypeInformation]) -> TypeInformation[tuple[Any, ...]]:
         """Return the type of tuples with items of these types."""
         return _TupleType("TUPLE", types)
 
     @staticmethod
-    def ROW(types: Sequence[TypeInformation]) -> TypeInformation:
+    def ROW(types: Sequence[TypeInformation]) -> TypeInformation[Row]:
         """Return the type of rows with fields of these types."""
         return _RowType(types, None)
 
     @staticmethod
-    def ROW_NAMED(names: Sequence[str], types: Sequence[TypeInformation]) -> TypeInformation:
+    def ROW_NAMED(names: Sequence[str], types: Sequence[TypeInformation]) -> TypeInformation[Row]:
         """Return the type of rows with fields of these names and types."""
         return _RowType(types, names)
 
     @staticmethod
-    def LIST(element_type_info: TypeInformation) -> TypeInformation:
+    def LIST(element_type_info: TypeInformation[T]) -> TypeInformation[list[T]]:
         """Return the type of lists with elements of this type."""
         return _ArrayType("LIST", element_type_info)
 
     @staticmethod
-    def MAP(key_type_info: TypeInformation, value_type_info: TypeInformation) -> TypeInformation:
+    def MAP(
+        key_type_info: TypeInformation[K], value_type_info: TypeInformation[V]
+    ) -> TypeInformation[dict[K, V]]:
         """Return the type of dicts with keys and values of these types."""
         return _MapType(key_type_info, value_type_info)
 
     @staticmethod
-    def PRIMITIVE_ARRAY(element_type: TypeInformation) -> TypeInformation:
+    def PRIMITIVE_ARRAY(element_type: TypeInformation[T]) -> TypeInformation[list[T]]:
         """Return the type of arrays with elements of this type."""
         return _ArrayType("PRIMITIVE_ARRAY", element_type)
 
     @staticmethod
-    def BASIC_ARRAY(element_type: TypeInformation) -> TypeInformation:
+    def BASIC_ARRAY(element_type: TypeInformation[T]) -> TypeInformation[list[T]]:
         """Return the type of arrays with elements of this type."""
         return _ArrayType("BASIC_ARRAY", element_type)
 
     @staticmethod
-    def OBJECT_ARRAY(element_type: TypeInformation) -> TypeInformation:
+    def OBJECT_ARRAY(element_type: TypeInformation[T]) -> TypeInformation[list[T]]:
         """Return the type of arrays with elements of this type."""
         return _ArrayType("OBJECT_ARRAY", element_type)
 

@@ -15,7 +15,7 @@ from penstock.dataflow.windows.window_assigner import WindowAssigner
 __all__ = ["CountSlidingWindowAssigner", "CountTumblingWindowAssigner", "GlobalWindows"]
 
 
-class _CountWindows(WindowAssigner):
+class _CountWindows(WindowAssigner[Any, CountWindow]):
     """Numbers the records of each key.
 
     Arguments:
@@ -109,7 +109,7 @@ class CountSlidingWindowAssigner(_CountWindows):
         return f"{type(self).__name__}({self.size}, {self.slide})"
 
 
-class GlobalWindows(WindowAssigner):
+class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
     """Assigns all records of a key to one window. (Flink: `GlobalWindows`.)
 
     The window never ends. So it needs a trigger of the program, such as

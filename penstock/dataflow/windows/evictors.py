@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of, whole_number
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.time.watermark import NO_TIMESTAMP
+from penstock.dataflow.type_variables import R, T
+from penstock.dataflow.windows.window import W_contra
 
 __all__ = ["CountEvictor", "DeltaEvictor", "Evictor", "TimeEvictor", "TimestampedValue"]
 
 
-class TimestampedValue(NamedTuple):
+class TimestampedValue(NamedTuple, Generic[T]):
     """A record of a window, with its timestamp. (Flink: `TimestampedValue`.)
 
     Arguments:
@@ -26,10 +28,10 @@ class TimestampedValue(NamedTuple):
         timestamp: milliseconds since the epoch; `NO_TIMESTAMP` if the record has none.
     """
 
-    value: Any
+    value: T
     timestamp: int
 
-    def get_value(self) -> Any:
+    def get_value(self) -> T:
         """Return the record."""
         return self.value
 
@@ -42,7 +44,7 @@ class TimestampedValue(NamedTuple):
         return self.timestamp != NO_TIMESTAMP
 
 
-class Evictor(ABC):
+class Evictor(ABC, Generic[T, W_contra]):
     """Removes records from a window when it fires. (Flink: `Evictor`.)"""
 
     class EvictorContext(ABC):
@@ -59,9 +61,9 @@ class Evictor(ABC):
     @abstractmethod
     def evict_before(
         self,
-        elements: list[TimestampedValue],
+        elements: list[TimestampedValue[T]],
         size: int,
-        window: Any,
+        window: W_contra,
         evictor_context: Evictor.EvictorContext,
     ) -> None:
         """Remove records before the window function is called.
@@ -77,15 +79,15 @@ class Evictor(ABC):
     @abstractmethod
     def evict_after(
         self,
-        elements: list[TimestampedValue],
+        elements: list[TimestampedValue[T]],
         size: int,
-        window: Any,
+        window: W_contra,
         evictor_context: Evictor.EvictorContext,
     ) -> None:
         """Remove records after the window function was called; see `evict_before`."""
 
 
-class _OneSidedEvictor(Evictor):
+class _OneSidedEvictor(Evictor[T, Any]):
     """Removes records either before or after the window function.
 
     Arguments:
@@ -96,12 +98,12 @@ class _OneSidedEvictor(Evictor):
         self.do_evict_after = do_evict_after
 
     @abstractmethod
-    def evict(self, elements: list[TimestampedValue]) -> None:
+    def evict(self, elements: list[TimestampedValue[T]]) -> None:
         """Remove records from the list. It has at least one record."""
 
     def evict_before(
         self,
-        elements: list[TimestampedValue],
+        elements: list[TimestampedValue[T]],
         size: int,
         window: Any,
         evictor_context: Evictor.EvictorContext,
@@ -113,7 +115,7 @@ class _OneSidedEvictor(Evictor):
 
     def evict_after(
         self,
-        elements: list[TimestampedValue],
+        elements: list[TimestampedValue[T]],
         size: int,
         window: Any,
         evictor_context: Evictor.EvictorContext,
@@ -124,7 +126,7 @@ class _OneSidedEvictor(Evictor):
             self.evict(elements)
 
 
-class CountEvictor(_OneSidedEvictor):
+class CountEvictor(_OneSidedEvictor[Any]):
     """Keeps the last records of a window, up to a number. (Flink: `CountEvictor`.)
 
     Arguments:
@@ -141,12 +143,12 @@ class CountEvictor(_OneSidedEvictor):
         """Return an evictor that keeps the last `max_count` records."""
         return CountEvictor(max_count, do_evict_after)
 
-    def evict(self, elements: list[TimestampedValue]) -> None:
+    def evict(self, elements: list[TimestampedValue[Any]]) -> None:
         """Remove the first records."""
         del elements[: max(0, len(elements) - self.max_count)]
 
 
-class TimeEvictor(_OneSidedEvictor):
+class TimeEvictor(_OneSidedEvictor[Any]):
     """Keeps the records whose timestamps are near the highest timestamp of the window.
 
     It removes records with a timestamp of `highest - window_size` or less. It does nothing if the
@@ -166,14 +168,14 @@ class TimeEvictor(_OneSidedEvictor):
         """Return an evictor that keeps the records of the last `window_size`."""
         return TimeEvictor(window_size, do_evict_after)
 
-    def evict(self, elements: list[TimestampedValue]) -> None:
+    def evict(self, elements: list[TimestampedValue[Any]]) -> None:
         """Remove the records that are too old."""
         if elements[0].has_timestamp():
             limit = max(element.timestamp for element in elements) - self.window_size
             elements[:] = [element for element in elements if element.timestamp > limit]
 
 
-class DeltaEvictor(_OneSidedEvictor):
+class DeltaEvictor(_OneSidedEvictor[T]):
     """Keeps the records that differ little from the last record. (Flink: `DeltaEvictor`.)
 
     Arguments:
@@ -185,7 +187,7 @@ class DeltaEvictor(_OneSidedEvictor):
     def __init__(
         self,
         threshold: float,
-        delta_function: Callable[[Any, Any], float],
+        delta_function: Callable[[T, T], float],
         do_evict_after: bool = False,
     ) -> None:
         super().__init__(do_evict_after)
@@ -196,12 +198,12 @@ class DeltaEvictor(_OneSidedEvictor):
 
     @staticmethod
     def of(
-        threshold: float, delta_function: Callable[[Any, Any], float], do_evict_after: bool = False
-    ) -> DeltaEvictor:
+        threshold: float, delta_function: Callable[[R, R], float], do_evict_after: bool = False
+    ) -> DeltaEvictor[R]:
         """Return an evictor that keeps records whose difference is less than `threshold`."""
         return DeltaEvictor(threshold, delta_function, do_evict_after)
 
-    def evict(self, elements: list[TimestampedValue]) -> None:
+    def evict(self, elements: list[TimestampedValue[T]]) -> None:
         """Remove the records whose difference from the last one is too large."""
         delta, last = self.delta_function, elements[-1].value
         elements[:] = [e for e in elements if delta(e.value, last) < self.threshold]

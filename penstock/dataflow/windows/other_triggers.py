@@ -40,7 +40,7 @@ class CountTrigger(Trigger):
         del element, timestamp, window
         count = ctx.get_partitioned_state(self.count)
         count.add(1)
-        if count.get() < self.window_size:
+        if (count.get() or 0) < self.window_size:
             return CONTINUE
         count.clear()
         return FIRE

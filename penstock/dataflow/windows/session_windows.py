@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, Generic
 
 from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.time.watermark import NO_TIMESTAMP
+from penstock.dataflow.type_variables import R, T_contra
 from penstock.dataflow.windows.time_triggers import EventTimeTrigger, ProcessingTimeTrigger
 from penstock.dataflow.windows.time_windows import without_timestamp
 from penstock.dataflow.windows.trigger import Trigger
@@ -29,34 +30,34 @@ __all__ = [
 ]
 
 
-class SessionWindowTimeGapExtractor(ABC):
+class SessionWindowTimeGapExtractor(ABC, Generic[T_contra]):
     """Returns the gap of a record's session. (Flink: `SessionWindowTimeGapExtractor`.)"""
 
     @abstractmethod
-    def extract(self, element: Any) -> int:
+    def extract(self, element: T_contra) -> int:
         """Return the gap that follows a record, in milliseconds; at least 1."""
 
 
-Extractor = SessionWindowTimeGapExtractor | Callable[[Any], int]
+Extractor = SessionWindowTimeGapExtractor[R] | Callable[[R], int]
 
 
-class _SessionWindows(MergingWindowAssigner):
+class _SessionWindows(MergingWindowAssigner[T_contra, TimeWindow]):
     def merge_windows(
-        self, windows: Iterable[Any], callback: MergingWindowAssigner.MergeCallback
+        self, windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback
     ) -> None:
         """Merge windows that overlap or touch."""
         merge_time_windows(windows, callback)
 
 
-class _EventTimeSessions(_SessionWindows):
+class _EventTimeSessions(_SessionWindows[T_contra]):
     """Assigns a window that begins at the timestamp of the record."""
 
     @abstractmethod
-    def gap_of(self, element: Any) -> int:
+    def gap_of(self, element: T_contra) -> int:
         """Return the gap that follows a record, in milliseconds."""
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: T_contra, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         """Return a window from the timestamp of the record to the end of its gap."""
         del context
@@ -64,7 +65,7 @@ class _EventTimeSessions(_SessionWindows):
             raise without_timestamp(self)
         return [TimeWindow(timestamp, timestamp + self.gap_of(element))]
 
-    def get_default_trigger(self, env: Any = None) -> Trigger:
+    def get_default_trigger(self, env: Any = None) -> Trigger[T_contra, TimeWindow]:
         """Return an `EventTimeTrigger`."""
         del env
         return EventTimeTrigger()
@@ -74,22 +75,22 @@ class _EventTimeSessions(_SessionWindows):
         return True
 
 
-class _ProcessingTimeSessions(_SessionWindows):
+class _ProcessingTimeSessions(_SessionWindows[T_contra]):
     """Assigns a window that begins at the time of the clock."""
 
     @abstractmethod
-    def gap_of(self, element: Any) -> int:
+    def gap_of(self, element: T_contra) -> int:
         """Return the gap that follows a record, in milliseconds."""
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: T_contra, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         """Return a window from the time of the clock to the end of the record's gap."""
         del timestamp
         now = context.get_current_processing_time()
         return [TimeWindow(now, now + self.gap_of(element))]
 
-    def get_default_trigger(self, env: Any = None) -> Trigger:
+    def get_default_trigger(self, env: Any = None) -> Trigger[T_contra, TimeWindow]:
         """Return a `ProcessingTimeTrigger`."""
         del env
         return ProcessingTimeTrigger()
@@ -118,19 +119,19 @@ class _StaticGap:
         return f"{type(self).__name__}({self.gap})"
 
 
-class _DynamicGap:
+class _DynamicGap(Generic[T_contra]):
     """A gap that depends on the record.
 
     Arguments:
         extractor: returns the gap of a record.
     """
 
-    def __init__(self, extractor: Extractor) -> None:
+    def __init__(self, extractor: Extractor[T_contra]) -> None:
         if not isinstance(extractor, SessionWindowTimeGapExtractor):
             check_argument_count("with_dynamic_gap", extractor, 1, "(record)")
         self.extractor = extractor
 
-    def gap_of(self, element: Any) -> int:
+    def gap_of(self, element: T_contra) -> int:
         """Return the gap that follows a record, in milliseconds."""
         extractor = self.extractor
         if isinstance(extractor, SessionWindowTimeGapExtractor):
@@ -148,31 +149,31 @@ class _DynamicGap:
         return f"{type(self).__name__}()"
 
 
-class DynamicEventTimeSessionWindows(_DynamicGap, _EventTimeSessions):
+class DynamicEventTimeSessionWindows(_DynamicGap[T_contra], _EventTimeSessions[T_contra]):
     """Sessions by event time, with a gap that depends on the record.
 
     (Flink: `DynamicEventTimeSessionWindows`.)
     """
 
     @staticmethod
-    def with_dynamic_gap(extractor: Extractor) -> DynamicEventTimeSessionWindows:
+    def with_dynamic_gap(extractor: Extractor[R]) -> DynamicEventTimeSessionWindows[R]:
         """Return an assigner whose gaps the extractor returns, in milliseconds."""
         return DynamicEventTimeSessionWindows(extractor)
 
 
-class DynamicProcessingTimeSessionWindows(_DynamicGap, _ProcessingTimeSessions):
+class DynamicProcessingTimeSessionWindows(_DynamicGap[T_contra], _ProcessingTimeSessions[T_contra]):
     """Sessions by processing time, with a gap that depends on the record.
 
     (Flink: `DynamicProcessingTimeSessionWindows`.)
     """
 
     @staticmethod
-    def with_dynamic_gap(extractor: Extractor) -> DynamicProcessingTimeSessionWindows:
+    def with_dynamic_gap(extractor: Extractor[R]) -> DynamicProcessingTimeSessionWindows[R]:
         """Return an assigner whose gaps the extractor returns, in milliseconds."""
         return DynamicProcessingTimeSessionWindows(extractor)
 
 
-class EventTimeSessionWindows(_StaticGap, _EventTimeSessions):
+class EventTimeSessionWindows(_StaticGap, _EventTimeSessions[Any]):
     """Sessions by event time: a session ends when no record has come for the gap.
 
     Two records whose timestamps differ by the gap or less belong to one session.
@@ -185,12 +186,12 @@ class EventTimeSessionWindows(_StaticGap, _EventTimeSessions):
         return EventTimeSessionWindows(size)
 
     @staticmethod
-    def with_dynamic_gap(extractor: Extractor) -> DynamicEventTimeSessionWindows:
+    def with_dynamic_gap(extractor: Extractor[R]) -> DynamicEventTimeSessionWindows[R]:
         """Return an assigner whose gaps the extractor returns, in milliseconds."""
         return DynamicEventTimeSessionWindows(extractor)
 
 
-class ProcessingTimeSessionWindows(_StaticGap, _ProcessingTimeSessions):
+class ProcessingTimeSessionWindows(_StaticGap, _ProcessingTimeSessions[Any]):
     """Sessions by processing time. (Flink: `ProcessingTimeSessionWindows`.)"""
 
     @staticmethod
@@ -199,6 +200,6 @@ class ProcessingTimeSessionWindows(_StaticGap, _ProcessingTimeSessions):
         return ProcessingTimeSessionWindows(size)
 
     @staticmethod
-    def with_dynamic_gap(extractor: Extractor) -> DynamicProcessingTimeSessionWindows:
+    def with_dynamic_gap(extractor: Extractor[R]) -> DynamicProcessingTimeSessionWindows[R]:
         """Return an assigner whose gaps the extractor returns, in milliseconds."""
         return DynamicProcessingTimeSessionWindows(extractor)

@@ -31,7 +31,7 @@ def without_timestamp(assigner: object) -> JobError:
     )
 
 
-class _EventTimeAssigner(WindowAssigner):
+class _EventTimeAssigner(WindowAssigner[Any, TimeWindow]):
     def get_default_trigger(self, env: Any = None) -> Trigger:
         """Return an `EventTimeTrigger`."""
         del env
@@ -42,7 +42,7 @@ class _EventTimeAssigner(WindowAssigner):
         return True
 
 
-class _ProcessingTimeAssigner(WindowAssigner):
+class _ProcessingTimeAssigner(WindowAssigner[Any, TimeWindow]):
     def get_default_trigger(self, env: Any = None) -> Trigger:
         """Return a `ProcessingTimeTrigger`."""
         del env
@@ -53,7 +53,7 @@ class _ProcessingTimeAssigner(WindowAssigner):
         return False
 
 
-class _TumblingWindows(WindowAssigner):
+class _TumblingWindows(WindowAssigner[Any, TimeWindow]):
     """Divides time into windows of equal length.
 
     Arguments:
@@ -129,7 +129,7 @@ class TumblingProcessingTimeWindows(_TumblingWindows, _ProcessingTimeAssigner):
         return self.windows_at(context.get_current_processing_time())
 
 
-class _SlidingWindows(WindowAssigner):
+class _SlidingWindows(WindowAssigner[Any, TimeWindow]):
     """Divides time into windows of equal length that overlap.
 
     Arguments:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Any
+from typing import Generic
 
 from penstock.dataflow.state import StateDescriptor
+from penstock.dataflow.type_variables import S, T_contra
+from penstock.dataflow.windows.window import W_contra
 
 __all__ = ["Trigger", "TriggerResult"]
 
@@ -36,7 +38,7 @@ class TriggerResult(Enum):
         return self.value[1]
 
 
-class Trigger(ABC):
+class Trigger(ABC, Generic[T_contra, W_contra]):
     """Decides when a window emits its result. (Flink: `Trigger`.)
 
     One trigger object serves all keys and windows of a subtask. What it remembers about a window
@@ -71,7 +73,7 @@ class Trigger(ABC):
             """Delete the timer that `register_event_time_timer` registered for `time`."""
 
         @abstractmethod
-        def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
+        def get_partitioned_state(self, state_descriptor: StateDescriptor[S]) -> S:
             """Return a state that belongs to the current key and window."""
 
     class OnMergeContext(TriggerContext):
@@ -86,7 +88,7 @@ class Trigger(ABC):
 
     @abstractmethod
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+        self, element: T_contra, timestamp: int, window: W_contra, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         """Return what happens to a window after a record was added to it.
 
@@ -99,12 +101,14 @@ class Trigger(ABC):
 
     @abstractmethod
     def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
+        self, time: int, window: W_contra, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         """Return what happens to a window when a processing-time timer for `time` fires."""
 
     @abstractmethod
-    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_event_time(
+        self, time: int, window: W_contra, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
         """Return what happens to a window when an event-time timer for `time` fires."""
 
     def can_merge(self) -> bool:
@@ -114,10 +118,10 @@ class Trigger(ABC):
         """
         return False
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+    def on_merge(self, window: W_contra, ctx: Trigger.OnMergeContext) -> None:
         """Update timers and state after windows were merged into `window`."""
         raise NotImplementedError(f"{type(self).__name__} does not support windows that merge")
 
     @abstractmethod
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: W_contra, ctx: Trigger.TriggerContext) -> None:
         """Delete the timers and the state of a window, because the window is removed."""

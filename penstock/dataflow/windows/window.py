@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, NamedTuple
 
 from penstock.dataflow.time.watermark import MAX_WATERMARK
+from penstock.dataflow.type_variables import TypeVar
 
 __all__ = [
     "CountWindow",
@@ -37,6 +38,12 @@ class Window:
     def max_timestamp(self) -> int:
         """Return the last timestamp that still belongs to the window, in ms since the epoch."""
         raise NotImplementedError(f"{type(self).__name__} needs a method max_timestamp")
+
+
+#: The class of the windows of an assigner, a trigger or a function.
+W = TypeVar("W", bound=Window, default=Any)
+W_co = TypeVar("W_co", bound=Window, covariant=True, default=Any)
+W_contra = TypeVar("W_contra", bound=Window, contravariant=True, default=Any)
 
 
 class _Interval(NamedTuple):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, Generic
 
 from penstock.dataflow.state import RuntimeContext
+from penstock.dataflow.type_variables import T_contra
 from penstock.dataflow.windows.trigger import Trigger
-from penstock.dataflow.windows.window import TimeWindow
+from penstock.dataflow.windows.window import TimeWindow, W
 
 __all__ = ["MergingWindowAssigner", "WindowAssigner", "merge_time_windows"]
 
 
-class WindowAssigner(ABC):
+class WindowAssigner(ABC, Generic[T_contra, W]):
     """Chooses the windows of each record. (Flink: `WindowAssigner`.)"""
 
     class WindowAssignerContext(ABC):
@@ -29,8 +30,8 @@ class WindowAssigner(ABC):
 
     @abstractmethod
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[Any]:
+        self, element: T_contra, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[W]:
         """Return the windows of a record. Without a window, the record is dropped.
 
         Arguments:
@@ -40,7 +41,7 @@ class WindowAssigner(ABC):
         """
 
     @abstractmethod
-    def get_default_trigger(self, env: Any = None) -> Trigger:
+    def get_default_trigger(self, env: Any = None) -> Trigger[T_contra, W]:
         """Return the trigger of a stream whose program sets none.
 
         Arguments:
@@ -55,7 +56,7 @@ class WindowAssigner(ABC):
         """Return whether windows are chosen by the timestamps of records."""
 
 
-class MergingWindowAssigner(WindowAssigner):
+class MergingWindowAssigner(WindowAssigner[T_contra, W]):
     """A window assigner whose windows can merge, as sessions do.
 
     (Flink: `MergingWindowAssigner`.)
@@ -70,7 +71,7 @@ class MergingWindowAssigner(WindowAssigner):
 
     @abstractmethod
     def merge_windows(
-        self, windows: Iterable[Any], callback: MergingWindowAssigner.MergeCallback
+        self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback
     ) -> None:
         """Find out which windows of a key are to be merged.
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Generic
 
 from penstock.dataflow.functions import Function
+from penstock.dataflow.output_tag import SideOutput
 from penstock.dataflow.state import KeyedStateStore
+from penstock.dataflow.type_variables import ACC, IN_contra, KEY_contra, OUT_co
+from penstock.dataflow.windows.window import W_co, W_contra
 
 __all__ = [
     "AggregateFunction",
@@ -19,7 +22,7 @@ __all__ = [
 ]
 
 
-class AggregateFunction(Function, ABC):
+class AggregateFunction(Function, ABC, Generic[IN_contra, ACC, OUT_co]):
     """Combines records to a result that may have another type. (Flink: `AggregateFunction`.)
 
         class Average(AggregateFunction):
@@ -39,18 +42,18 @@ class AggregateFunction(Function, ABC):
     """
 
     @abstractmethod
-    def create_accumulator(self) -> Any:
+    def create_accumulator(self) -> ACC:
         """Return a new accumulator, without records."""
 
     @abstractmethod
-    def add(self, value: Any, accumulator: Any) -> Any:
+    def add(self, value: IN_contra, accumulator: ACC) -> ACC:
         """Return an accumulator with one more record. It may be the given object, changed."""
 
     @abstractmethod
-    def get_result(self, accumulator: Any) -> Any:
+    def get_result(self, accumulator: ACC) -> OUT_co:
         """Return the result of an accumulator."""
 
-    def merge(self, a: Any, b: Any) -> Any:
+    def merge(self, a: ACC, b: ACC) -> ACC:
         """Return an accumulator with the records of two others.
 
         Sessions need it, and sliding windows whose panes are shared.
@@ -58,11 +61,11 @@ class AggregateFunction(Function, ABC):
         raise NotImplementedError(f"{type(self).__name__} needs a method merge(self, a, b)")
 
 
-class WindowContext(ABC):
+class WindowContext(ABC, Generic[W_co]):
     """What a window function can see besides the records."""
 
     @abstractmethod
-    def window(self) -> Any:
+    def window(self) -> W_co:
         """Return the window."""
 
     @abstractmethod
@@ -85,16 +88,19 @@ class WindowContext(ABC):
         """Return access to state that belongs to this key and all its windows."""
 
 
-class ProcessWindowFunction(Function, ABC):
+class ProcessWindowFunction(Function, ABC, Generic[IN_contra, OUT_co, KEY_contra, W_contra]):
     """Makes the results of a window from its records. (Flink: `ProcessWindowFunction`.)"""
 
-    class Context(WindowContext):
+    class Context(WindowContext[W_co]):
         """What the function can see besides the key and the records."""
 
     @abstractmethod
     def process(
-        self, key: Any, context: ProcessWindowFunction.Context, elements: Iterable[Any]
-    ) -> Iterable[Any] | None:
+        self,
+        key: KEY_contra,
+        context: ProcessWindowFunction.Context[W_contra],
+        elements: Iterable[IN_contra],
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the results of a window: a generator, another iterable, or None.
 
         Arguments:
@@ -103,36 +109,38 @@ class ProcessWindowFunction(Function, ABC):
             elements: the records; only the result if the stream has a reduce or aggregate function.
         """
 
-    def clear(self, context: ProcessWindowFunction.Context) -> None:
+    def clear(self, context: ProcessWindowFunction.Context[W_contra]) -> None:
         """Remove the state of a window, because the window is removed."""
         del context
 
 
-class ProcessAllWindowFunction(Function, ABC):
+class ProcessAllWindowFunction(Function, ABC, Generic[IN_contra, OUT_co, W_contra]):
     """Makes the results of a window of a stream without keys.
 
     (Flink: `ProcessAllWindowFunction`.)
     """
 
-    class Context(WindowContext):
+    class Context(WindowContext[W_co]):
         """What the function can see besides the records."""
 
     @abstractmethod
     def process(
-        self, context: ProcessAllWindowFunction.Context, elements: Iterable[Any]
-    ) -> Iterable[Any] | None:
+        self, context: ProcessAllWindowFunction.Context[W_contra], elements: Iterable[IN_contra]
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the results of a window; see `ProcessWindowFunction.process`."""
 
-    def clear(self, context: ProcessAllWindowFunction.Context) -> None:
+    def clear(self, context: ProcessAllWindowFunction.Context[W_contra]) -> None:
         """Remove the state of a window, because the window is removed."""
         del context
 
 
-class WindowFunction(Function, ABC):
+class WindowFunction(Function, ABC, Generic[IN_contra, OUT_co, KEY_contra, W_contra]):
     """Makes the results of a window from its records. (Flink: `WindowFunction`.)"""
 
     @abstractmethod
-    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any] | None:
+    def apply(
+        self, key: KEY_contra, window: W_contra, inputs: Iterable[IN_contra]
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the results of a window: a generator, another iterable, or None.
 
         Arguments:
@@ -142,9 +150,11 @@ class WindowFunction(Function, ABC):
         """
 
 
-class AllWindowFunction(Function, ABC):
+class AllWindowFunction(Function, ABC, Generic[IN_contra, OUT_co, W_contra]):
     """Makes the results of a window of a stream without keys. (Flink: `AllWindowFunction`.)"""
 
     @abstractmethod
-    def apply(self, window: Any, inputs: Iterable[Any]) -> Iterable[Any] | None:
+    def apply(
+        self, window: W_contra, inputs: Iterable[IN_contra]
+    ) -> Iterable[OUT_co | SideOutput] | None:
         """Return the results of a window; see `WindowFunction.apply`."""

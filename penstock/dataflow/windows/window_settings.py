@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import logging
-from typing import Any, NoReturn, Self
+from typing import Any, Generic, NoReturn, Self
 
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function
+from penstock.dataflow.type_variables import T_co
 from penstock.dataflow.windows.evictors import Evictor
 from penstock.dataflow.windows.other_triggers import NeverTrigger
 from penstock.dataflow.windows.trigger import Trigger
+from penstock.dataflow.windows.window import W
 from penstock.dataflow.windows.window_assigner import MergingWindowAssigner, WindowAssigner
 from penstock.dataflow.windows.window_operation import WindowOperation
 
@@ -21,7 +23,7 @@ __all__ = ["WindowSettings", "own"]
 _LOGGER = logging.getLogger("penstock")
 
 
-class WindowSettings:
+class WindowSettings(Generic[T_co, W]):
     """The settings of a window: the base class of windowed streams and of window joins.
 
     Arguments:
@@ -34,15 +36,15 @@ class WindowSettings:
             _refuse_assigner(assigner)
         self._environment = environment
         self._assigner = assigner
-        self._trigger: Trigger | None = None
-        self._evictor: Evictor | None = None
+        self._trigger: Trigger[T_co, W] | None = None
+        self._evictor: Evictor[T_co, W] | None = None
         self._allowed_lateness = 0
 
     def get_execution_environment(self) -> BaseEnvironment:
         """Return the environment that the stream belongs to."""
         return self._environment
 
-    def trigger(self, trigger: Trigger) -> Self:
+    def trigger(self, trigger: Trigger[T_co, W]) -> Self:
         """Set the trigger, which decides when a window emits its result.
 
         It replaces the default trigger of the window assigner.
@@ -62,7 +64,7 @@ class WindowSettings:
         self._trigger = trigger
         return self
 
-    def evictor(self, evictor: Evictor) -> Self:
+    def evictor(self, evictor: Evictor[T_co, W]) -> Self:
         """Set an evictor, which removes records from a window when it fires.
 
         A window with an evictor keeps all its records, also if it has a reduce function.

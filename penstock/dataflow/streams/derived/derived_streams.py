@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from penstock.dataflow.arguments.durations import DurationLike
 from penstock.dataflow.arguments.fields import value_of
@@ -13,22 +13,22 @@ from penstock.dataflow.functions import ReduceFunction
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.state import StateTtlConfig
 from penstock.dataflow.streams.derived.record_functions import FirstOfKey, RandomSample
-from penstock.dataflow.streams.windowed_streams import AllWindowedStream, BaseWindowedStream
+from penstock.dataflow.streams.windowed_streams import BaseWindowedStream
+from penstock.dataflow.type_variables import S_co, T_co
 from penstock.dataflow.windows import (
     SlidingEventTimeWindows,
+    TimeWindow,
     TumblingEventTimeWindows,
     WindowAssigner,
 )
 
 __all__ = ["DerivedStreams", "windows_of"]
 
-Stream = TypeVar("Stream")
 
-
-class DerivedStreams(Generic[Stream]):
+class DerivedStreams(Generic[T_co, S_co]):
     """Methods that a program could also build from the other methods of a stream."""
 
-    def distinct(self, by: Any = None, ttl: StateTtlConfig | DurationLike | None = None) -> Stream:
+    def distinct(self, by: Any = None, ttl: StateTtlConfig | DurationLike | None = None) -> S_co:
         """Keep the first of equal records.
 
         The stream is partitioned by the records, or by what `by` returns for them.
@@ -44,9 +44,10 @@ class DerivedStreams(Generic[Stream]):
         """
         if ttl is not None and not isinstance(ttl, StateTtlConfig):
             ttl = StateTtlConfig.new_builder(ttl).build()
-        return self._filter_keyed(value_of("distinct", by), "Distinct", FirstOfKey(ttl))
+        stream: S_co = self._filter_keyed(value_of("distinct", by), "Distinct", FirstOfKey(ttl))
+        return stream
 
-    def sample(self, fraction: float, seed: int | None = None) -> Stream:
+    def sample(self, fraction: float, seed: int | None = None) -> S_co:
         """Keep each record with a probability.
 
         Arguments:
@@ -62,15 +63,16 @@ class DerivedStreams(Generic[Stream]):
             raise GraphError(f"the fraction of a sample is a number from 0 to 1, not {fraction!r}")
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
             raise GraphError(f"the seed of a sample is a whole number, not {seed!r}")
-        return self._transform(OperatorKind.FILTER, "Sample", RandomSample(fraction, seed))
+        stream: S_co = self._transform(OperatorKind.FILTER, "Sample", RandomSample(fraction, seed))
+        return stream
 
     def reduce_by_window(
         self,
-        func: Callable[[Any, Any], Any] | ReduceFunction,
+        func: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co],
         size: DurationLike,
         slide: DurationLike | None = None,
-        inverse: Callable[[Any, Any], Any] | ReduceFunction | None = None,
-    ) -> Stream:
+        inverse: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co] | None = None,
+    ) -> S_co:
         """Combine the records of each event-time window to one record.
 
         On a keyed stream, this is done for each key; else one subtask combines all records.
@@ -87,28 +89,30 @@ class DerivedStreams(Generic[Stream]):
         Raises:
             GraphError: if an argument is wrong, or if the records have no event times.
         """
-        return self._windowed(windows_of(size, slide)).reduce(func, inverse=inverse)
+        stream: S_co = self._windowed(windows_of(size, slide)).reduce(func, inverse=inverse)
+        return stream
 
-    def _windowed(self, assigner: WindowAssigner) -> BaseWindowedStream[Stream]:
+    def _windowed(self, assigner: WindowAssigner) -> BaseWindowedStream[T_co, TimeWindow, S_co]:
         """Return this stream, grouped by windows."""
-        return self.window_all(assigner)
+        windowed: BaseWindowedStream[T_co, TimeWindow, S_co] = self._window_all_of(assigner)
+        return windowed
 
     @abstractmethod
-    def window_all(self, window_assigner: WindowAssigner) -> AllWindowedStream[Stream]:
-        """Group all records by windows."""
+    def _window_all_of(self, window_assigner: WindowAssigner) -> Any:
+        """Return this stream, grouped by windows without keys."""
 
     @abstractmethod
-    def _filter_keyed(self, key_of: Any, name: str, function: Any) -> Stream:
+    def _filter_keyed(self, key_of: Any, name: str, function: Any) -> Any:
         """Key the stream, and add a filter function with keyed state."""
 
     @abstractmethod
     def _transform(
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
-    ) -> Stream:
+    ) -> Any:
         """Add an operator that reads this stream, and return a stream with its output."""
 
 
-def windows_of(size: DurationLike, slide: DurationLike | None) -> WindowAssigner:
+def windows_of(size: DurationLike, slide: DurationLike | None) -> WindowAssigner[Any, TimeWindow]:
     """Return the assigner of event-time windows that slide, or that tumble if `slide` is None."""
     if slide is None:
         return TumblingEventTimeWindows.of(size)

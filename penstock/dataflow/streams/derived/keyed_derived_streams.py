@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of, whole_number
@@ -19,13 +19,11 @@ from penstock.dataflow.time import TimeDomain
 
 __all__ = ["KeyedDerivedStreams"]
 
-Stream = TypeVar("Stream")
 
-
-class KeyedDerivedStreams(Generic[Stream]):
+class KeyedDerivedStreams:
     """Methods that a program could also write as a `KeyedProcessFunction`."""
 
-    def map_with_state(self, func: Callable[[Any, Any], tuple[Any, Any]], initial: Any) -> Stream:
+    def map_with_state(self, func: Callable[[Any, Any], tuple[Any, Any]], initial: Any) -> Any:
         """Map each record with the state of its key.
 
             numbers = stream.key_by("user").map_with_state(lambda n, visit: (n + 1, (n, visit)), 0)
@@ -55,7 +53,7 @@ class KeyedDerivedStreams(Generic[Stream]):
         update: Callable[[Any, Any, Any], Any],
         timeout: DurationLike | None = None,
         time_domain: TimeDomain = TimeDomain.EVENT_TIME,
-    ) -> Stream:
+    ) -> Any:
         """Track a state of each key from event to event, and emit (key, state) after each event.
 
             sessions = events.key_by("user").track(
@@ -92,9 +90,9 @@ class KeyedDerivedStreams(Generic[Stream]):
     def join_history(
         self,
         past: DurationLike,
-        func: Callable[[Any, list[Any]], Any] | None = None,
+        func: Any = None,
         late_tag: OutputTag | None = None,
-    ) -> Stream:
+    ) -> Any:
         """Join each record with the earlier records of its key, and emit the result of `func`.
 
             payments.key_by("card").join_history(
@@ -122,7 +120,7 @@ class KeyedDerivedStreams(Generic[Stream]):
         function = HistoryJoin(past_ms, func or _pair, late_tag)
         return self._keyed(OperatorKind.KEYED_PROCESS, "Join History", function)
 
-    def top_k(self, k: int, by: Any = None) -> Stream:
+    def top_k(self, k: int, by: Any = None) -> Any:
         """Emit (key, its `k` best records) whenever they have changed, the best one first.
 
         Of records with equal values, the earlier one is better.
@@ -141,11 +139,11 @@ class KeyedDerivedStreams(Generic[Stream]):
     @abstractmethod
     def _transform(
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
-    ) -> Stream:
+    ) -> Any:
         """Add an operator that reads this stream, and return a stream with its output."""
 
     @abstractmethod
-    def _keyed(self, kind: OperatorKind, name: str, function: Any) -> Stream:
+    def _keyed(self, kind: OperatorKind, name: str, function: Any) -> Any:
         """Add an operator with keyed state, and return a stream with its output."""
 
 

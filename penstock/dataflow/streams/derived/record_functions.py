@@ -199,7 +199,7 @@ class FinalTopK(TopK):
     ) -> Iterator[tuple[Any, list[Any]]]:
         """Emit the best records of a key at the end of the input."""
         del timestamp
-        yield ctx.get_current_key(), self._best.value()
+        yield ctx.get_current_key(), self._best.value() or []
 
 
 class TopKAggregate(AggregateFunction):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeAlias
 
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
@@ -23,19 +23,19 @@ from penstock.dataflow.functions import (
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.joins.interval_join import IntervalJoinOperation
 from penstock.dataflow.output_tag import OutputTag
+from penstock.dataflow.type_variables import T1_co, T2_co
 from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows.window_settings import own
 
 __all__ = ["IntervalJoin", "IntervalJoined"]
 
-Stream = TypeVar("Stream")
 #: A function that adds the operator of a join, given its kind, name and function.
-AddOperator = Callable[[OperatorKind, str, Any], Stream]
+AddOperator: TypeAlias = Callable[[OperatorKind, str, Any], Any]
 #: The greatest bound, in milliseconds: 36 million years.
 _MOST = 2**60
 
 
-class IntervalJoin(PyFlinkNames, Generic[Stream]):
+class IntervalJoin(PyFlinkNames, Generic[T1_co, T2_co]):
     """Two keyed streams whose records are to be joined. (Flink: `KeyedStream.IntervalJoin`.)
 
     Arguments:
@@ -50,7 +50,7 @@ class IntervalJoin(PyFlinkNames, Generic[Stream]):
         "in_processing_time": "an interval join works by event time only, as in Flink",
     }
 
-    def __init__(self, add: AddOperator[Stream]) -> None:
+    def __init__(self, add: AddOperator) -> None:
         self._add = add
 
     def in_event_time(self) -> Self:
@@ -59,7 +59,7 @@ class IntervalJoin(PyFlinkNames, Generic[Stream]):
 
     def between(
         self, lower_bound: DurationLike, upper_bound: DurationLike
-    ) -> IntervalJoined[Stream]:
+    ) -> IntervalJoined[T1_co, T2_co]:
         """Set which right records a left record is joined with.
 
         They are those with a timestamp from the left timestamp plus `lower_bound` to the left
@@ -86,7 +86,7 @@ class IntervalJoin(PyFlinkNames, Generic[Stream]):
         return IntervalJoined(self._add, lower, upper)
 
 
-class IntervalJoined(Generic[Stream]):
+class IntervalJoined(Generic[T1_co, T2_co]):
     """Two keyed streams with the bounds of their join. (Flink: `KeyedStream.IntervalJoined`.)
 
     Arguments:
@@ -95,7 +95,7 @@ class IntervalJoined(Generic[Stream]):
         upper: the upper bound, in milliseconds.
     """
 
-    def __init__(self, add: AddOperator[Stream], lower: int, upper: int) -> None:
+    def __init__(self, add: AddOperator, lower: int, upper: int) -> None:
         self._add = add
         self._lower, self._upper = lower, upper
         self._excludes_lower = self._excludes_upper = False
@@ -129,7 +129,7 @@ class IntervalJoined(Generic[Stream]):
         self,
         process_join_function: ProcessJoinFunction | Callable[[Any, Any], Any],
         output_type: Any = None,
-    ) -> Stream:
+    ) -> Any:
         """Add the operator that joins the records.
 
         What it emits has the later timestamp of the two records.

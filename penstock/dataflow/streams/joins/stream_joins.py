@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
@@ -21,16 +21,14 @@ from penstock.dataflow.streams.joins.window_joins import (
 
 __all__ = ["KeyedStreamJoins", "StreamJoins"]
 
-Stream = TypeVar("Stream")
 
-
-class StreamJoins(Generic[Stream]):
+class StreamJoins:
     """Methods of all streams that join a stream with another one."""
 
     _environment: BaseEnvironment
     _outputs: tuple[OperatorOutput, ...]
 
-    def join(self, other_stream: StreamJoins[Stream]) -> JoinedStreams[Stream]:
+    def join(self, other_stream: Any) -> JoinedStreams:
         """Join the records of this stream and another one that have the same key and window.
 
             orders.join(payments).where(lambda o: o.id).equal_to(lambda p: p.order) \\
@@ -48,7 +46,7 @@ class StreamJoins(Generic[Stream]):
         """
         return joined_streams(*self._paired("join", other_stream), self._stream_of)
 
-    def co_group(self, other_stream: StreamJoins[Stream]) -> CoGroupedStreams[Stream]:
+    def co_group(self, other_stream: Any) -> CoGroupedStreams:
         """Group the records of this stream and another one by key and window.
 
         The function gets all records of both streams, also if one of them has none. So it can do
@@ -72,11 +70,11 @@ class StreamJoins(Generic[Stream]):
         return self._environment, ConnectedInput(self._outputs), ConnectedInput(other._outputs)
 
     @abstractmethod
-    def _stream_of(self, outputs: Sequence[OperatorOutput]) -> Stream:
+    def _stream_of(self, outputs: Sequence[OperatorOutput]) -> Any:
         """Return a stream of the same environment, which is not keyed, with these outputs."""
 
 
-class KeyedStreamJoins(Generic[Stream]):
+class KeyedStreamJoins:
     """Methods of keyed streams that join a stream with another keyed one."""
 
     _environment: BaseEnvironment
@@ -84,7 +82,7 @@ class KeyedStreamJoins(Generic[Stream]):
     _selector: Any
     _key_type: Any
 
-    def interval_join(self, other_stream: KeyedStreamJoins[Stream]) -> IntervalJoin[Stream]:
+    def interval_join(self, other_stream: Any) -> IntervalJoin:
         """Join each record with the records of another stream in a span of event time around it.
 
             orders.key_by(lambda o: o.id).interval_join(payments.key_by(lambda p: p.order)) \\
@@ -103,7 +101,7 @@ class KeyedStreamJoins(Generic[Stream]):
         """
         return IntervalJoin(self._joining("interval_join", other_stream))
 
-    def _joining(self, method: str, other: Any) -> Callable[[OperatorKind, str, Any], Stream]:
+    def _joining(self, method: str, other: Any) -> Callable[[OperatorKind, str, Any], Any]:
         """Return a function that adds an operator with this stream and another one as inputs."""
         if not isinstance(other, KeyedStreamJoins):
             hint = ": call key_by on it" if hasattr(other, "key_by") else ""
@@ -112,7 +110,7 @@ class KeyedStreamJoins(Generic[Stream]):
             raise GraphError(f"{method} takes a stream of the same environment, and got another")
         check_key_types(self._selector, other._selector, (self._key_type, other._key_type))
 
-        def add(kind: OperatorKind, name: str, function: Any) -> Stream:
+        def add(kind: OperatorKind, name: str, function: Any) -> Any:
             first = ConnectedInput(self._outputs, self._selector)
             second = ConnectedInput(other._outputs, other._selector)
             return add_two_input_operator(
@@ -122,5 +120,5 @@ class KeyedStreamJoins(Generic[Stream]):
         return add
 
     @abstractmethod
-    def _stream_of(self, outputs: Sequence[OperatorOutput]) -> Stream:
+    def _stream_of(self, outputs: Sequence[OperatorOutput]) -> Any:
         """Return a stream of the same environment, which is not keyed, with these outputs."""

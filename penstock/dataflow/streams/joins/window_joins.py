@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.base_environment import BaseEnvironment
@@ -27,17 +27,17 @@ from penstock.dataflow.streams.connected_streams import (
     add_two_input_operator,
 )
 from penstock.dataflow.streams.key_selectors import check_key_selector
+from penstock.dataflow.type_variables import K_co, T1_co, T2_co
 from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows import WindowAssigner, WindowFunction
+from penstock.dataflow.windows.window import W
 from penstock.dataflow.windows.window_settings import WindowSettings, own
 
 __all__ = ["CoGroupedStreams", "JoinedStreams", "JoinedStreamsInWindows"]
 
-Stream = TypeVar("Stream")
-
 
 @dataclass(frozen=True)
-class _Pair(Generic[Stream]):
+class _Pair:
     """Two streams that are joined.
 
     Arguments:
@@ -53,13 +53,13 @@ class _Pair(Generic[Stream]):
     environment: BaseEnvironment
     first: ConnectedInput
     second: ConnectedInput
-    stream_of: StreamOf[Stream]
+    stream_of: StreamOf
     make_function: Callable[[Any], WindowFunction]
     first_type: Any = None
     second_type: Any = None
 
 
-class _BeforeWhere(PyFlinkNames, Generic[Stream]):
+class _BeforeWhere(PyFlinkNames, Generic[T1_co, T2_co]):
     """Two streams whose keys are not set yet.
 
     Arguments:
@@ -72,10 +72,10 @@ class _BeforeWhere(PyFlinkNames, Generic[Stream]):
         ".equal_to(key of the second stream).window(...).apply(...)",
     )
 
-    def __init__(self, pair: _Pair[Stream]) -> None:
+    def __init__(self, pair: _Pair) -> None:
         self._pair = pair
 
-    def where(self, key_selector: Any, key_type: Any = None) -> JoinedStreamsWhere[Stream]:
+    def where(self, key_selector: Any, key_type: Any = None) -> JoinedStreamsWhere:
         """Set the key of the first stream.
 
         Arguments:
@@ -93,15 +93,15 @@ class _BeforeWhere(PyFlinkNames, Generic[Stream]):
         return JoinedStreamsWhere(replace(pair, first=first, first_type=key_type))
 
 
-class JoinedStreams(_BeforeWhere[Stream]):
+class JoinedStreams(_BeforeWhere[T1_co, T2_co]):
     """Two streams that `join` has paired. (Flink: `JoinedStreams`.)"""
 
 
-class CoGroupedStreams(_BeforeWhere[Stream]):
+class CoGroupedStreams(_BeforeWhere[T1_co, T2_co]):
     """Two streams that `co_group` has paired. (Flink: `CoGroupedStreams`.)"""
 
 
-class JoinedStreamsWhere(PyFlinkNames, Generic[Stream]):
+class JoinedStreamsWhere(PyFlinkNames, Generic[T1_co, T2_co, K_co]):
     """Two streams, of which the first has a key. (Flink: `JoinedStreams.Where`.)
 
     Arguments:
@@ -113,10 +113,10 @@ class JoinedStreamsWhere(PyFlinkNames, Generic[Stream]):
         "the key of the second stream is missing: call equal_to(...) behind where(...)",
     )
 
-    def __init__(self, pair: _Pair[Stream]) -> None:
+    def __init__(self, pair: _Pair) -> None:
         self._pair = pair
 
-    def equal_to(self, key_selector: Any, key_type: Any = None) -> JoinedStreamsEqualTo[Stream]:
+    def equal_to(self, key_selector: Any, key_type: Any = None) -> JoinedStreamsEqualTo:
         """Set the key of the second stream.
 
         Arguments:
@@ -133,7 +133,7 @@ class JoinedStreamsWhere(PyFlinkNames, Generic[Stream]):
         return JoinedStreamsEqualTo(replace(pair, second=pair.second.key_by(selector)))
 
 
-class JoinedStreamsEqualTo(PyFlinkNames, Generic[Stream]):
+class JoinedStreamsEqualTo(PyFlinkNames, Generic[T1_co, T2_co]):
     """Two streams with keys. (Flink: `JoinedStreams.Where.EqualTo`.)
 
     Arguments:
@@ -145,10 +145,10 @@ class JoinedStreamsEqualTo(PyFlinkNames, Generic[Stream]):
         "streams are joined in windows: call window(TumblingEventTimeWindows.of(size)) before it",
     )
 
-    def __init__(self, pair: _Pair[Stream]) -> None:
+    def __init__(self, pair: _Pair) -> None:
         self._pair = pair
 
-    def window(self, window_assigner: WindowAssigner) -> JoinedStreamsInWindows[Stream]:
+    def window(self, window_assigner: WindowAssigner) -> JoinedStreamsInWindows:
         """Set the windows in which records are joined.
 
         Arguments:
@@ -161,7 +161,7 @@ class JoinedStreamsEqualTo(PyFlinkNames, Generic[Stream]):
         return JoinedStreamsInWindows(self._pair, window_assigner)
 
 
-class JoinedStreamsInWindows(WindowSettings, Generic[Stream]):
+class JoinedStreamsInWindows(WindowSettings, Generic[T1_co, T2_co, W]):
     """Two streams with keys and windows. (Flink: `JoinedStreams.WithWindow`.)
 
     Triggers and evictors of the program get pairs `(side, record)`.
@@ -171,11 +171,11 @@ class JoinedStreamsInWindows(WindowSettings, Generic[Stream]):
         assigner: chooses the windows of a record.
     """
 
-    def __init__(self, pair: _Pair[Stream], assigner: WindowAssigner) -> None:
+    def __init__(self, pair: _Pair, assigner: WindowAssigner) -> None:
         super().__init__(pair.environment, assigner)
         self._pair = pair
 
-    def apply(self, function: Any, result_type: Any = None) -> Stream:
+    def apply(self, function: Any, result_type: Any = None) -> Any:
         """Add the operator that joins the records of each key and window.
 
         A result has the last timestamp of its window. Records that are late for all their windows
@@ -209,8 +209,8 @@ def joined_streams(
     environment: BaseEnvironment,
     first: ConnectedInput,
     second: ConnectedInput,
-    stream_of: StreamOf[Stream],
-) -> JoinedStreams[Stream]:
+    stream_of: StreamOf,
+) -> JoinedStreams:
     """Return two streams to be joined; see `_Pair` for the arguments."""
     name = "Window Join"
     return JoinedStreams(_Pair(name, environment, first, second, stream_of, join_window_function))
@@ -220,8 +220,8 @@ def co_grouped_streams(
     environment: BaseEnvironment,
     first: ConnectedInput,
     second: ConnectedInput,
-    stream_of: StreamOf[Stream],
-) -> CoGroupedStreams[Stream]:
+    stream_of: StreamOf,
+) -> CoGroupedStreams:
     """Return two streams whose records are to be grouped; see `_Pair` for the arguments."""
     name = "Window Co-Group"
     return CoGroupedStreams(

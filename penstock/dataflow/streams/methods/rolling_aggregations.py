@@ -5,24 +5,23 @@ from __future__ import annotations
 import operator
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from penstock.dataflow.functions import ReduceFunction, check_function
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
+from penstock.dataflow.type_variables import S_co, T_co
 from penstock.dataflow.types import check_type_info
 
 __all__ = ["RollingAggregations"]
 
-Stream = TypeVar("Stream")
 
-
-class RollingAggregations(Generic[Stream]):
+class RollingAggregations(Generic[T_co, S_co]):
     """Methods that combine the records of each key."""
 
     def reduce(
-        self, func: Callable[[Any, Any], Any] | ReduceFunction, output_type: Any = None
-    ) -> Stream:
+        self, func: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co], output_type: Any = None
+    ) -> S_co:
         """Combine the records of each key with `func`, and emit the result after each record.
 
         stream.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
@@ -30,7 +29,7 @@ class RollingAggregations(Generic[Stream]):
         check_type_info("output_type", output_type)
         return self._reduce("Reduce", check_function(func, ReduceFunction, "reduce"))
 
-    def sum(self, position_to_sum: int | str | None = 0) -> Stream:
+    def sum(self, position_to_sum: int | str | None = 0) -> S_co:
         """Sum up one field for each key, and emit the updated sum for each record.
 
         The other fields of an emitted record are taken from the first record of the key.
@@ -41,21 +40,21 @@ class RollingAggregations(Generic[Stream]):
         """
         return self._reduce("Sum", FieldAggregation(position_to_sum, operator.add))
 
-    def min(self, position_to_min: int | str | None = 0) -> Stream:
+    def min(self, position_to_min: int | str | None = 0) -> S_co:
         """Emit, for each record, the smallest value of a field among the records of the key.
 
         The other fields of an emitted record are taken from the first record of the key.
         """
         return self._reduce("Min", FieldAggregation(position_to_min, min))
 
-    def max(self, position_to_max: int | str | None = 0) -> Stream:
+    def max(self, position_to_max: int | str | None = 0) -> S_co:
         """Emit, for each record, the largest value of a field among the records of the key.
 
         The other fields of an emitted record are taken from the first record of the key.
         """
         return self._reduce("Max", FieldAggregation(position_to_max, max))
 
-    def min_by(self, position_to_min_by: int | str | None = 0) -> Stream:
+    def min_by(self, position_to_min_by: int | str | None = 0) -> S_co:
         """Emit, for each record, the record of its key with the smallest field until then.
 
         If two records have equal fields, the first record is emitted. Without a position, field 0
@@ -64,7 +63,7 @@ class RollingAggregations(Generic[Stream]):
         """
         return self._reduce("Min By", FieldChoice(position_to_min_by, operator.lt))
 
-    def max_by(self, position_to_max_by: int | str | None = 0) -> Stream:
+    def max_by(self, position_to_max_by: int | str | None = 0) -> S_co:
         """Emit, for each record, the record of its key with the largest field until then.
 
         If two records have equal fields, the first record is emitted. Without a position, field 0
@@ -73,13 +72,14 @@ class RollingAggregations(Generic[Stream]):
         """
         return self._reduce("Max By", FieldChoice(position_to_max_by, operator.gt))
 
-    def count(self) -> Stream:
+    def count(self) -> Any:
         """Count the records of each key, and emit a pair (key, count so far) for each record."""
         return self._keyed(OperatorKind.KEYED_COUNT, "Count", None)
 
-    def _reduce(self, name: str, function: Any) -> Stream:
-        return self._keyed(OperatorKind.KEYED_REDUCE, name, function)
+    def _reduce(self, name: str, function: Any) -> S_co:
+        stream: S_co = self._keyed(OperatorKind.KEYED_REDUCE, name, function)
+        return stream
 
     @abstractmethod
-    def _keyed(self, kind: OperatorKind, name: str, function: Any) -> Stream:
+    def _keyed(self, kind: OperatorKind, name: str, function: Any) -> Any:
         """Add an operator with keyed state, and return a stream with its output."""

@@ -1,0 +1,92 @@
+"""What mypy finds in programs: the types of streams, and wrong fields in lambdas and functions.
+
+One run of `mypy --strict` checks the files of `samples/`. A comment `# E: text` says that the line
+has an error with this text, and `# R: type` says which type `reveal_type` shows there.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = Path(__file__).parent / "samples"
+FILES = sorted(SAMPLES.glob("*.py"))
+
+_MESSAGE = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): (?P<kind>error|note): (?P<text>.*)$")
+_REVEALED = re.compile(r'Revealed type is "(.*)"')
+_MARKER = re.compile(r"# (?P<kind>[ER]): (?P<text>.+)$")
+
+
+@pytest.fixture(scope="module")
+def messages() -> dict[str, dict[int, list[str]]]:
+    """The messages of mypy by file and line: `E: text` and `R: type`."""
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--explicit-package-bases",
+            "--no-error-summary",
+            *map(str, FILES),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert run.stderr == ""
+    found: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for line in run.stdout.splitlines():
+        match = _MESSAGE.match(line)
+        assert match, line
+        revealed = _REVEALED.match(match["text"])
+        if revealed:
+            text = f"R: {_short(revealed[1])}"
+        elif match["kind"] == "error":
+            text = f"E: {match['text']}"
+        else:
+            continue  # a note that belongs to an error
+        found[Path(match["file"]).name][int(match["line"])].append(text)
+    return found
+
+
+def _short(revealed: str) -> str:
+    """Return a type without the modules that define its parts, and without items of windows."""
+    return re.sub(r"tuple\[[^]]*, fallback=(\w+)\]", r"\1", re.sub(r"[a-z_]+[.]", "", revealed))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_mypy_finds_the_types_and_errors_that_a_sample_names(
+    path: Path, messages: dict[str, dict[int, list[str]]]
+):
+    found = messages[path.name]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    wrong = []
+    for number, line in enumerate(lines, 1):
+        marker = _MARKER.search(line)
+        here = found.get(number, [])
+        if marker is None:
+            wrong += [f"{number}: nothing was expected, and mypy says {text}" for text in here]
+        elif marker["kind"] == "R" and here != [f"R: {marker['text']}"]:
+            wrong.append(f"{number}: expected {marker['text']}, and mypy says {here}")
+        elif marker["kind"] == "E" and not any(marker["text"] in text for text in here):
+            wrong.append(f"{number}: expected an error, and mypy says {here}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_stubs_agree_with_their_modules():
+    stubs = sorted((ROOT / "penstock").rglob("*.pyi"))
+    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in stubs]
+    assert modules
+    run = subprocess.run(
+        [sys.executable, "-m", "mypy.stubtest", "--concise", *modules],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
