@@ -16,6 +16,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
 from penstock.dataflow.source import Source
 from penstock.dataflow.streams import DataStream, FeedbackStream
+from penstock.dataflow.streams.operator_settings import declare_type
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy, check_watermark_strategy
 from penstock.dataflow.type_variables import R, T
 from penstock.dataflow.types import TypeInformation, check_type_info
@@ -61,6 +62,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
         source: Source[T],
         watermark_strategy: WatermarkStrategy[T] | None = None,
         source_name: str | None = None,
+        type_info: Any = None,
     ) -> DataStream[T]:
         """Return a stream with the records of a source.
 
@@ -69,6 +71,8 @@ class StreamExecutionEnvironment(BaseEnvironment):
             watermark_strategy: how records get timestamps and watermarks; None if they
                 have none.
             source_name: the name that plans, reports and errors show.
+            type_info: the type of the records, which are checked; None if any type is allowed.
+                With the type of a row, tuples and lists become `Row`s.
 
         Raises:
             GraphError: if `source` is not a `Source`, if `watermark_strategy` is not a
@@ -77,13 +81,14 @@ class StreamExecutionEnvironment(BaseEnvironment):
         if not isinstance(source, Source):
             raise GraphError(f"from_source takes a Source, not {source!r}")
         check_watermark_strategy(watermark_strategy)
+        check_type_info("from_source", type_info)
         source.validate()
         name = source_name or f"Source: {type(source).__name__}"
         operator = self._add_operator(OperatorKind.SOURCE, name, source)
         if watermark_strategy is None and source.emits_watermarks:
             watermark_strategy = WatermarkStrategy.no_watermarks()  # the source has its own
         operator.watermark_strategy = watermark_strategy
-        return DataStream(self, [OperatorOutput(operator)])
+        return declare_type(DataStream(self, [OperatorOutput(operator)]), type_info)
 
     @overload
     def from_collection(self, collection: Iterable[T], type_info: None = None) -> DataStream[T]: ...
@@ -113,7 +118,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
         from penstock.connectors import CollectionSource
 
         source = CollectionSource(_elements(collection, type_info))
-        stream = self.from_source(source, None, "Source: Collection")
+        stream = self.from_source(source, None, "Source: Collection", type_info)
         return _non_parallel(stream, "a collection is read in its order, by one reader")
 
     def from_sequence(self, start: int, end: int) -> DataStream[int]:

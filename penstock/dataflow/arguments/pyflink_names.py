@@ -35,7 +35,6 @@ STREAM: Mapping[str, str] = {
     "print_to_err": "use add_sink with a function that prints",
     "write_as_text": "use sink_to(FileSink(folder, TextLines()))",
     "set_uid_hash": "use uid, which becomes the id of the state as it is",
-    "get_type": "Penstock needs no type information, and keeps none",
 }
 
 KEYED_STREAM: Mapping[str, str] = {

@@ -152,6 +152,7 @@ class Operator:
         non_parallel_reason: the reason why the operator cannot run in parallel; None if it can.
         side_outputs: the ids of the tags whose records the program reads.
         watermark_strategy: the watermark strategy of a source; None if it has none.
+        result_type: the declared type of the records that it emits; None if it has none.
     """
 
     id: int
@@ -167,6 +168,7 @@ class Operator:
     non_parallel_reason: str | None = None
     side_outputs: tuple[str, ...] = ()
     watermark_strategy: Any = None
+    result_type: Any = None
 
     def declare_side_output(self, tag: str) -> None:
         """Note that the program reads the side output with this tag."""

@@ -21,6 +21,7 @@ from penstock.dataflow.functions import (
 )
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput, Partitioning
 from penstock.dataflow.streams.key_selectors import KeyFields, check_key_selector
+from penstock.dataflow.streams.operator_settings import declare_type
 from penstock.dataflow.type_variables import R, T_co
 from penstock.dataflow.types import check_type_info
 
@@ -119,7 +120,7 @@ class BaseConnectedStreams:
         check_type_info("output_type", output_type)
         _check(func, (CoMapFunction,), "map on connected streams")
         kind = OperatorKind.KEYED_CO_MAP if self._keyed else OperatorKind.CO_MAP
-        return self._transform(kind, "Co-Map", func)
+        return declare_type(self._transform(kind, "Co-Map", func), output_type)
 
     def flat_map(self, func: CoFlatMapFunction, output_type: Any = None) -> Any:
         """Add an operator that emits any number of records for each record of both streams.
@@ -130,7 +131,7 @@ class BaseConnectedStreams:
         check_type_info("output_type", output_type)
         _check(func, (CoFlatMapFunction,), "flat_map on connected streams")
         kind = OperatorKind.KEYED_CO_FLAT_MAP if self._keyed else OperatorKind.CO_FLAT_MAP
-        return self._transform(kind, "Co-Flat Map", func)
+        return declare_type(self._transform(kind, "Co-Flat Map", func), output_type)
 
     def process(
         self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: Any = None
@@ -144,7 +145,10 @@ class BaseConnectedStreams:
         check_type_info("output_type", output_type)
         _check(func, (CoProcessFunction, KeyedCoProcessFunction), "process on connected streams")
         if self._keyed:
-            return self._transform(OperatorKind.KEYED_CO_PROCESS, "Keyed Co-Process", func)
+            return declare_type(
+                self._transform(OperatorKind.KEYED_CO_PROCESS, "Keyed Co-Process", func),
+                output_type,
+            )
         if isinstance(func, KeyedCoProcessFunction):
             lacking = [
                 name
@@ -157,7 +161,9 @@ class BaseConnectedStreams:
                 f"streams, and {which} not keyed: call connect(...).key_by(selector1, selector2), "
                 f"or use a CoProcessFunction"
             )
-        return self._transform(OperatorKind.CO_PROCESS, "Co-Process", func)
+        return declare_type(
+            self._transform(OperatorKind.CO_PROCESS, "Co-Process", func), output_type
+        )
 
     def _transform(self, kind: OperatorKind, name: str, function: Function) -> Any:
         return add_two_input_operator(
@@ -243,7 +249,7 @@ class BaseBroadcastConnectedStream:
         Arguments:
             func: a `KeyedBroadcastProcessFunction` if the stream that is not broadcast is keyed,
                 else a `BroadcastProcessFunction`.
-            output_type: ignored.
+            output_type: the type of the results, which are checked; see `docs/types.md`.
 
         Raises:
             GraphError: if `func` is not such a function.
@@ -258,15 +264,18 @@ class BaseBroadcastConnectedStream:
             where = "process on a keyed stream that is connected with a broadcast stream"
             kind, name = OperatorKind.KEYED_BROADCAST_PROCESS, "Keyed Broadcast Process"
         _check(func, (wanted,), where)
-        return add_two_input_operator(
-            self._environment,
-            kind,
-            name,
-            func,
-            self._first,
-            self._second,
-            self._stream_of,
-            self._states,
+        return declare_type(
+            add_two_input_operator(
+                self._environment,
+                kind,
+                name,
+                func,
+                self._first,
+                self._second,
+                self._stream_of,
+                self._states,
+            ),
+            output_type,
         )
 
 

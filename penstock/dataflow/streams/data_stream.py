@@ -67,8 +67,8 @@ class DataStream(
     """A stream of records in a program. (Flink: `DataStream`.)
 
     If a method takes an object of a function class, it also takes a plain function or lambda. Only
-    `process` needs an object. The arguments `output_type` and `key_type` are ignored. They are
-    accepted for compatibility with PyFlink programs.
+    `process` needs an object. Types need not be declared. If `output_type` is given, the emitted
+    records are checked and converted (`docs/types.md`). The argument `key_type` is ignored.
 
     `DataStream[T]` has records of type `T`.
     """

@@ -6,7 +6,7 @@ Such settings are its name, uid, parallelism and chaining.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self, TypeVar, cast
 
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.config import MAX_PARALLELISM, check_parallelism
@@ -18,8 +18,11 @@ from penstock.dataflow.graph.job_graph import (
     OperatorOutput,
     Partitioning,
 )
+from penstock.dataflow.types import TypeInformation
 
-__all__ = ["DataStreamSink", "OperatorSettings"]
+__all__ = ["DataStreamSink", "OperatorSettings", "declare_type"]
+
+Stream = TypeVar("Stream")
 
 
 class OperatorSettings:
@@ -106,6 +109,18 @@ class OperatorSettings:
                 f"on the operators that read it or that it is closed with"
             )
         return operator
+
+
+def declare_type(stream: Stream, type_info: Any) -> Stream:
+    """Set the type of the records that an operator emits, and return its stream.
+
+    Arguments:
+        stream: the stream that the operator has just been added for.
+        type_info: the type. None and Python classes are ignored.
+    """
+    if isinstance(type_info, TypeInformation):
+        cast(OperatorSettings, stream)._outputs[0].operator.result_type = type_info
+    return stream
 
 
 class DataStreamSink(OperatorSettings):

@@ -14,8 +14,17 @@ from penstock.dataflow.program import CloseableIterator
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.streams.operator_settings import DataStreamSink, OperatorSettings
 from penstock.dataflow.type_variables import T, T_co
+from penstock.dataflow.types import TypeInformation, Types
 
 __all__ = ["StreamResults"]
+
+#: The kinds of operators that emit records of the type that they receive.
+_SAME_TYPE = (
+    OperatorKind.FILTER,
+    OperatorKind.KEYED_FILTER,
+    OperatorKind.KEYED_REDUCE,
+    OperatorKind.TIMESTAMPS_AND_WATERMARKS,
+)
 
 
 class StreamResults(OperatorSettings, Generic[T_co]):
@@ -104,6 +113,18 @@ class StreamResults(OperatorSettings, Generic[T_co]):
         """
         records = self._environment._collect(self._outputs, job_execution_name, in_process)
         return records if limit is None else _first(records, limit)
+
+    def get_type(self) -> TypeInformation[Any]:
+        """Return the declared type of the records.
+
+        It is `Types.PICKLED_BYTE_ARRAY()`, the type of any record, if no type was declared.
+        """
+        graph, operator = self._environment._graph, self._outputs[0].operator
+        while operator.result_type is None and operator.kind in _SAME_TYPE:
+            source = graph.inputs_of(operator.id)[0].source
+            operator = next(one for one in graph.operators if one.id == source)
+        declared: TypeInformation[Any] = operator.result_type or Types.PICKLED_BYTE_ARRAY()
+        return declared
 
     def _add_operator(
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None

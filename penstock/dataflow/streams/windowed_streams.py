@@ -11,6 +11,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function, ReduceFunction, check_function
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
+from penstock.dataflow.streams.operator_settings import declare_type
 from penstock.dataflow.type_variables import S_co, T_co
 from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows import (
@@ -95,7 +96,7 @@ class BaseWindowedStream(WindowSettings[T_co, W], Generic[T_co, W, S_co]):
             reduce_function: a function that combines two records. The window keeps only the result.
             window_function: a window function that gets the result; see `process` and `apply`. With
                 None, the result itself is emitted.
-            output_type: ignored.
+            output_type: the type of the results, which are checked; see `docs/types.md`.
             inverse: for sliding windows, a function `(result, leaving)` that returns the result
                 without the part that leaves the window: for a sum, `lambda a, b: a - b`. A window
                 is then computed from the window before it, whatever its size. (Discretized Streams:
@@ -109,7 +110,7 @@ class BaseWindowedStream(WindowSettings[T_co, W], Generic[T_co, W, S_co]):
         combine = check_function(reduce_function, ReduceFunction, "reduce")
         if inverse is not None:
             self._check_inverse(inverse)
-        return self._build(combine, window_function, inverse)
+        return declare_type(self._build(combine, window_function, inverse), output_type)
 
     def aggregate(
         self,
@@ -125,7 +126,7 @@ class BaseWindowedStream(WindowSettings[T_co, W], Generic[T_co, W, S_co]):
             window_function: a window function that gets the result; see `process` and `apply`. With
                 None, the result itself is emitted.
             accumulator_type: ignored.
-            output_type: ignored.
+            output_type: the type of the results, which are checked; see `docs/types.md`.
 
         Raises:
             GraphError: if an argument is not a function of this kind, or if windows can merge and
@@ -145,7 +146,7 @@ class BaseWindowedStream(WindowSettings[T_co, W], Generic[T_co, W, S_co]):
                 f"the windows of {type(self._assigner).__name__} merge, so that "
                 f"{type(aggregate_function).__name__} needs a method merge(self, a, b)"
             )
-        return self._build(aggregate_function, window_function)
+        return declare_type(self._build(aggregate_function, window_function), output_type)
 
     def process(self, process_window_function: Any, output_type: Any = None) -> Any:
         """Call a function with all records of each window, and with its context.
@@ -153,7 +154,7 @@ class BaseWindowedStream(WindowSettings[T_co, W], Generic[T_co, W, S_co]):
         Arguments:
             process_window_function: a `ProcessWindowFunction`; for a stream without keys a
                 `ProcessAllWindowFunction`.
-            output_type: ignored.
+            output_type: the type of the results, which are checked; see `docs/types.md`.
 
         Raises:
             GraphError: if the function is of another class.
@@ -164,7 +165,7 @@ class BaseWindowedStream(WindowSettings[T_co, W], Generic[T_co, W, S_co]):
                 f"process on {_a(type(self).__name__)} takes an object of class "
                 f"{self._process_class.__name__}, not {process_window_function!r}"
             )
-        return self._build(None, process_window_function)
+        return declare_type(self._build(None, process_window_function), output_type)
 
     def apply(self, window_function: Any, output_type: Any = None) -> Any:
         """Call a function with all records of each window.
@@ -173,7 +174,7 @@ class BaseWindowedStream(WindowSettings[T_co, W], Generic[T_co, W, S_co]):
             window_function: a `WindowFunction`, or a function `(key, window, records)`. For a
                 stream without keys it is an `AllWindowFunction`, or a function
                 `(window, records)`. It returns an iterable of results.
-            output_type: ignored.
+            output_type: the type of the results, which are checked; see `docs/types.md`.
 
         Raises:
             GraphError: if the function is of another class, or takes other arguments.
@@ -184,7 +185,9 @@ class BaseWindowedStream(WindowSettings[T_co, W], Generic[T_co, W, S_co]):
                 f"apply takes {_a(self._window_class.__name__)}; give "
                 f"{type(window_function).__name__} to process(...)"
             )
-        return self._build(None, self._checked_window_function("apply", window_function))
+        return declare_type(
+            self._build(None, self._checked_window_function("apply", window_function)), output_type
+        )
 
     def sum(self, position_to_sum: Field = 0) -> S_co:
         """Sum up one field of the records of each window.

@@ -168,7 +168,8 @@ class Row:
         return iter(self._values)
 
     def __contains__(self, value: object) -> bool:
-        return value in self._values
+        # As in PyFlink: a name of a field, or a value if the fields have no names.
+        return value in (self._values if self._names is None else self._names)
 
     def __eq__(self, other: object) -> bool:
         return self.parts == other.parts if isinstance(other, Row) else NotImplemented

@@ -16,10 +16,11 @@ from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.loops.loop_place import LoopPlace
 from penstock.runtime.task.operator_chain import ChainNode
 from penstock.runtime.user_code.current_operator import operator_at_work
+from penstock.runtime.user_code.declared_type import converted_batch
 from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.state import KeyedBackend
 
-__all__ = ["ChainRunner"]
+__all__ = ["ChainRunner", "TypedChainRunner"]
 
 
 class ChainRunner:
@@ -246,3 +247,13 @@ class ChainRunner:
 
     def _copy(self, batch: RecordBatch) -> RecordBatch:
         return batch.with_rows(self._codec.copy_mutable(batch.rows()))
+
+
+class TypedChainRunner(ChainRunner):
+    """Runs a chain in which the type of some operators' records is declared."""
+
+    def emit(self, node: ChainNode, out: RecordBatch) -> None:
+        """Convert the output of an operator to its declared type, and pass it on."""
+        if node.result_type is not None:
+            out = converted_batch(out, node.result_type, node.operator.name)
+        super().emit(node, out)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from penstock.dataflow.errors import StoreError
+from penstock.dataflow.types import TypeInformation
 from penstock.runtime.network.output_channel import OutputChannel
 from penstock.runtime.network.partitioners import StreamPartitioner
 from penstock.runtime.operators.base import RunningOperator
@@ -25,6 +26,7 @@ class ChainNode:
         partitioners: the partitioners that send its output to other tasks.
         inner: the subset of `partitioners` whose links stay inside the task's loop.
         back_edges: the subset of `inner` whose links are back-edges.
+        result_type: the declared type of the operator's records; None if it has none.
         sides: the consumers of the operator's side outputs: for the id of each tag that has
             consumers, a node of the same operator with these consumers.
     """
@@ -34,6 +36,7 @@ class ChainNode:
     partitioners: list[StreamPartitioner]
     inner: frozenset[StreamPartitioner] = frozenset()
     back_edges: frozenset[StreamPartitioner] = frozenset()
+    result_type: TypeInformation | None = None
     sides: dict[str, ChainNode] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

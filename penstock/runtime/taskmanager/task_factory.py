@@ -35,7 +35,7 @@ from penstock.runtime.operators.multiplexed_source import MultiplexedSourceInput
 from penstock.runtime.operators.source_input import SequentialSourceInput, SourceInput
 from penstock.runtime.operators.two_inputs.factory import make_two_input_operator
 from penstock.runtime.system.system import System
-from penstock.runtime.task.chain_runner import ChainRunner
+from penstock.runtime.task.chain_runner import ChainRunner, TypedChainRunner
 from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.loops.loop_place import LoopPlace
 from penstock.runtime.task.loops.loop_watermarks import LoopWatermarks
@@ -148,11 +148,12 @@ class TaskFactory:
         parts = _TaskParts(signals, senders)
         root = self._node(chain.root, parts)
         operators = [node.operator for node in root.walk()]
+        typed = any(node.result_type is not None for node in root.walk())
         end_of_input = EndOfInputTracker(gate.channels, self._outside(chain), operators)
         task = Task(
             id=(chain.id, slot),
             name=chain.name,
-            chain=ChainRunner(
+            chain=(TypedChainRunner if typed else ChainRunner)(
                 root,
                 self._descriptor.codec,
                 end_of_input,
@@ -286,7 +287,9 @@ class TaskFactory:
             main.sides[tag] = self._consumers(operator, node, tag, parts)
         # Inside a loop, the chain runner must notice when an end-of-input hook emits records. A
         # fused operator emits records without the chain runner, so it cannot be used there.
-        if len(main.partitioners) == 1 and not main.children and not main.inner:
+        # Nor can it be used if the emitted records must be converted.
+        plain = not main.children and not main.inner and main.result_type is None
+        if len(main.partitioners) == 1 and plain:
             alone = fused(operator, main.partitioners[0])
             if alone is not None:
                 return ChainNode(alone, [], [])
@@ -316,7 +319,8 @@ class TaskFactory:
             if link.is_back_edge
         )
         children = [self._node(child, parts) for child in node.children if child.tag == tag]
-        return ChainNode(operator, children, partitioners, inner, back_edges)
+        result_type = self._functions[node.operator.id].result_type if tag is None else None
+        return ChainNode(operator, children, partitioners, inner, back_edges, result_type)
 
     def _operator(self, node: ChainedOperator, parts: _TaskParts) -> RunningOperator:
         info = node.operator

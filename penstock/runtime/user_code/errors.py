@@ -24,6 +24,7 @@ __all__ = [
     "current_index",
     "is_user_error",
     "raised_by_engine",
+    "rendered",
     "to_job_error",
     "user_traceback",
 ]
@@ -141,10 +142,15 @@ def _render_current(iterator: Iterator[Any] | None, records: Records) -> str | N
     index = current_index(iterator, records)
     if index is None:
         return None
+    return rendered(records[index])
+
+
+def rendered(record: Any) -> str:
+    """Return the text of a record for an error message. A long text is cut."""
     try:
-        text = repr(records[index])
+        text = repr(record)
     except BaseException as error:  # the user's own __repr__ may raise an error, too
-        text = f"<{type(records[index]).__name__} whose repr fails: {error}>"
+        text = f"<{type(record).__name__} whose repr fails: {error}>"
     if len(text) <= RECORD_LENGTH:
         return text
     return f"{text[:RECORD_LENGTH]}… ({len(text)} characters)"

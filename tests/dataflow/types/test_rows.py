@@ -20,7 +20,8 @@ def test_fields_are_found_by_position_and_by_name():
     row = Row(id=7, name="a")
     assert (row[0], row["id"], row.id, row[-1]) == (7, 7, 7, "a")
     assert row[0:2] == [7, "a"] and list(row) == [7, "a"] and len(row) == 2
-    assert "a" in row and "b" not in row
+    assert "name" in row and "nothing" not in row and "a" not in row
+    assert "a" in Row(7, "a")
     assert row.as_dict() == {"id": 7, "name": "a"}
     assert row.get_field_names() == ("id", "name")
     assert row.get_fields_by_names(["name", "id"]) == ["a", 7]

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from penstock import GraphError, Row, StreamExecutionEnvironment, TypeInformation, Types
+from penstock import (
+    GraphError,
+    Instant,
+    JobError,
+    Row,
+    StreamExecutionEnvironment,
+    TypeInformation,
+    Types,
+)
 
 LONG, STRING = Types.LONG(), Types.STRING()
 
@@ -31,13 +39,13 @@ LONG, STRING = Types.LONG(), Types.STRING()
         (Types.SQL_TIME(), [time(1)], [1]),
         (Types.SQL_TIMESTAMP(), [datetime(2020, 1, 1)], [date(2020, 1, 1)]),
         (Types.PICKLED_BYTE_ARRAY(), [1, "a", None], []),
-        (Types.INSTANT(), [1], []),
+        (Types.INSTANT(), [Instant.of_epoch_milli(1)], [1]),
         (Types.LIST(STRING), [["a"], []], [[1], "a", 5]),
         (Types.PRIMITIVE_ARRAY(LONG), [[1, 2]], [["a"]]),
         (Types.BASIC_ARRAY(LONG), [[1, 2]], [["a"]]),
         (Types.OBJECT_ARRAY(STRING), [["a"]], [[1]]),
         (Types.MAP(STRING, LONG), [{"a": 1}], [{"a": "b"}, {1: 1}, [1]]),
-        (Types.TUPLE([STRING, LONG]), [("a", 1), ("a", None)], [("a",), ["a", 1], ("a", "b")]),
+        (Types.TUPLE([STRING, LONG]), [("a", 1), ("a", None)], [("a",), "a1", ("a", "b")]),
     ],
     ids=repr,
 )
@@ -51,13 +59,14 @@ def test_values_are_checked_by_their_type(kind: TypeInformation, good: Any, bad:
 
 def test_tuples_and_lists_become_rows():
     kind = Types.ROW([STRING, LONG])
-    assert kind.converted(("a", 1)) == Row("a", 1) == kind.converted(["a", 1])
+    assert kind.converted(("a", 1)) == Row(f0="a", f1=1) == kind.converted(["a", 1])
+    assert kind.converted(Row("a", 1)).f1 == 1
     named = Types.ROW_NAMED(["name", "id"], [STRING, LONG])
     assert named.converted(("a", 1)) == Row(name="a", id=1)
     assert named.converted(Row(id=1, name="a")) == Row(name="a", id=1)
-    assert kind.converted(Row(name="a", id=1)) == Row(name="a", id=1)
-    assert Types.ROW([kind]).converted([("a", 1)]) == Row(Row("a", 1))
-    for wrong in (("a",), "ab", {"a": 1}):
+    assert named.converted({"id": 1, "name": "a"}) == Row(name="a", id=1)
+    assert Types.ROW([kind]).converted([("a", 1)]) == Row(f0=Row(f0="a", f1=1))
+    for wrong in (("a",), "ab", Row(name="a", id=1), 7):
         with pytest.raises(ValueError):
             kind.converted(wrong)
 
@@ -106,3 +115,112 @@ def test_a_type_without_parentheses_is_refused_where_a_stream_takes_one():
     ):
         with pytest.raises(GraphError, match=r"takes a type such as Types\.STRING"):
             add()
+
+
+def test_parts_may_be_none_and_tuples_are_made_of_lists_and_rows():
+    pair = Types.TUPLE([STRING, LONG])
+    assert pair.converted(["a", 1]) == pair.converted(Row("a", 1)) == ("a", 1)
+    assert Types.LIST(LONG).converted([1, None]) == [1, None]
+    assert Types.MAP(STRING, LONG).converted({"a": None}) == {"a": None}
+    with pytest.raises(ValueError, match="None is no LONG"):
+        Types.PRIMITIVE_ARRAY(LONG).converted([1, None])
+
+
+def test_whole_numbers_of_other_classes_become_numbers():
+    class Number:
+        def __index__(self) -> int:
+            return 7
+
+    assert Types.SHORT().converted(Number()) == 7
+    with pytest.raises(ValueError):
+        Types.STRING().converted(Number())
+
+
+@pytest.mark.parametrize(
+    ("kind", "records"),
+    [
+        (Types.SHORT(), [1, 2, -3]),
+        (STRING, ["a", "b"]),
+        (Types.TUPLE([STRING, LONG]), [("a", 1), ("b", 2)]),
+        (Types.PICKLED_BYTE_ARRAY(), [1, "a"]),
+    ],
+)
+def test_a_batch_that_needs_no_conversion_is_returned_as_it_is(kind: Any, records: Any):
+    assert kind.converted_all(records) is records
+
+
+def test_a_batch_is_converted_like_its_records():
+    pair = Types.TUPLE([STRING, LONG])
+    records = [("a", 1), ["b", 2], ("c", None)]
+    assert pair.converted_all(records) == [("a", 1), ("b", 2), ("c", None)]
+    assert Types.ROW([LONG]).converted_all([(1,), [2]]) == [Row(f0=1), Row(f0=2)]
+    for wrong in ([("a", 1), ("b", 2**63)], [("a", 1), ("a",)], [("a", 1), ("b", "c")]):
+        with pytest.raises(ValueError):
+            pair.converted_all(wrong)
+    with pytest.raises(ValueError, match="32768 is out of the range of SHORT"):
+        Types.SHORT().converted_all([1, 32768])
+
+
+def environment() -> StreamExecutionEnvironment:
+    return StreamExecutionEnvironment.get_execution_environment().set_in_process()
+
+
+def test_records_of_a_declared_row_have_fields_by_name():
+    numbers = environment().from_collection([1, 2, 1])
+    kind = Types.ROW_NAMED(["word", "number"], [STRING, Types.INT()])
+    rows = numbers.map(lambda n: ("n" * n, n), output_type=kind)
+    totals = rows.key_by(lambda row: row.word).sum("number").map(lambda row: row.as_dict())
+    assert list(totals.execute_and_collect()) == [
+        {"word": "n", "number": 1},
+        {"word": "nn", "number": 2},
+        {"word": "n", "number": 2},
+    ]
+    unnamed = numbers.flat_map(lambda n: [(n,)], Types.ROW([LONG])).map(lambda row: row.f0)
+    assert list(unnamed.execute_and_collect()) == [1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "record", "reason"),
+    [
+        (Types.SHORT(), 40_000, "40000 is out of the range of SHORT"),
+        (Types.INT(), "a", "'a' is no INT"),
+        (Types.TUPLE([LONG, LONG]), (1, "a"), "'a' is no LONG"),
+        (Types.ROW([LONG]), (1, 2), "has 2 fields, and ROW\\(LONG\\) 1"),
+    ],
+)
+def test_a_record_that_is_not_of_its_declared_type_is_an_error(kind: Any, record: Any, reason: str):
+    stream = environment().from_collection([1]).map(lambda n: record, kind).name("typed")
+    # The map is followed by a partitioner, with which it would be fused without a type.
+    with pytest.raises(JobError, match=f"operator 'typed' declares that .*{reason}") as caught:
+        list(stream.key_by(lambda r: 0).count().execute_and_collect())
+    assert caught.value.operator == "typed" and caught.value.record == repr(record)
+
+
+def test_functions_with_keys_windows_and_two_inputs_have_declared_types_too():
+    from penstock import CoMapFunction, CountTumblingWindowAssigner
+
+    class Both(CoMapFunction):
+        def map1(self, value: Any) -> Any:
+            return [value]
+
+        map2 = map1
+
+    kind = Types.ROW([LONG])
+    numbers = environment().from_collection([1, 2])
+    keyed = numbers.key_by(lambda n: 0)
+    window = keyed.window(CountTumblingWindowAssigner.of(2))
+    for stream in (
+        keyed.reduce(lambda a, b: a + b, Types.LONG()).map(lambda n: (n,), kind),
+        window.apply(lambda key, window, records: [(sum(records),)], kind),
+        numbers.connect(numbers).map(Both(), kind),
+    ):
+        assert {type(record) for record in stream.execute_and_collect()} == {Row}
+    assert stream.get_type() == kind
+
+
+def test_a_stream_knows_the_type_that_was_declared():
+    numbers = environment().from_collection([1, 2], LONG)
+    assert numbers.get_type() == LONG
+    assert numbers.filter(bool).key_by(lambda n: n).sum().get_type() == LONG
+    assert numbers.map(str).get_type() == Types.PICKLED_BYTE_ARRAY()
+    assert numbers.map(str, STRING).filter(bool).get_type() == STRING

@@ -23,6 +23,7 @@ from penstock.dataflow.functions import (
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.joins.interval_join import IntervalJoinOperation
 from penstock.dataflow.output_tag import OutputTag
+from penstock.dataflow.streams.operator_settings import declare_type
 from penstock.dataflow.type_variables import T1_co, T2_co
 from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows.window_settings import own
@@ -153,7 +154,9 @@ class IntervalJoined(Generic[T1_co, T2_co]):
         function = own(_checked(process_join_function))
         left, right = self._late_tags
         operation = IntervalJoinOperation(lower, upper, function, (left, right))
-        return self._add(OperatorKind.KEYED_CO_INTERVAL_JOIN, "Interval Join", operation)
+        return declare_type(
+            self._add(OperatorKind.KEYED_CO_INTERVAL_JOIN, "Interval Join", operation), output_type
+        )
 
     def _set_late_tag(self, method: str, side: int, output_tag: OutputTag) -> Self:
         if not isinstance(output_tag, OutputTag):

@@ -27,6 +27,7 @@ from penstock.dataflow.streams.connected_streams import (
     add_two_input_operator,
 )
 from penstock.dataflow.streams.key_selectors import check_key_selector
+from penstock.dataflow.streams.operator_settings import declare_type
 from penstock.dataflow.type_variables import K_co, T1_co, T2_co
 from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows import WindowAssigner, WindowFunction
@@ -186,7 +187,7 @@ class JoinedStreamsInWindows(WindowSettings, Generic[T1_co, T2_co, W]):
                 result for a pair of records; or a `FlatJoinFunction`, or a generator function,
                 which returns any number of results for a pair. For `co_group`, a `CoGroupFunction`,
                 or a function of two lists of records that returns an iterable of results.
-            result_type: ignored; accepted for compatibility with Flink.
+            result_type: the type of the results, which are checked; see `docs/types.md`.
 
         Raises:
             GraphError: if the function is of another class, or takes other arguments.
@@ -194,14 +195,17 @@ class JoinedStreamsInWindows(WindowSettings, Generic[T1_co, T2_co, W]):
         check_type_info("result_type", result_type)
         pair = self._pair
         operation = self._operation(window_function=pair.make_function(own(function)))
-        return add_two_input_operator(
-            pair.environment,
-            OperatorKind.KEYED_CO_WINDOW,
-            f"{pair.name}: {type(self._assigner).__name__}",
-            operation,
-            pair.first,
-            pair.second,
-            pair.stream_of,
+        return declare_type(
+            add_two_input_operator(
+                pair.environment,
+                OperatorKind.KEYED_CO_WINDOW,
+                f"{pair.name}: {type(self._assigner).__name__}",
+                operation,
+                pair.first,
+                pair.second,
+                pair.stream_of,
+            ),
+            result_type,
         )
 
 

@@ -8,6 +8,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function, KeyedProcessFunction
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.streams.methods.transformations import StreamTransformations
+from penstock.dataflow.streams.operator_settings import declare_type
 from penstock.dataflow.type_variables import T_co
 from penstock.dataflow.types import check_type_info
 
@@ -31,7 +32,9 @@ class KeyedTransformations(StreamTransformations[T_co]):
             raise GraphError(
                 f"process on a keyed stream takes a KeyedProcessFunction, not {func!r}"
             )
-        return self._keyed(OperatorKind.KEYED_PROCESS, "Keyed Process", func)
+        return declare_type(
+            self._keyed(OperatorKind.KEYED_PROCESS, "Keyed Process", func), output_type
+        )
 
     def _transform(
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None

@@ -10,6 +10,7 @@ from typing import Any, Generic
 from penstock.dataflow.functions import ReduceFunction, check_function
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
+from penstock.dataflow.streams.operator_settings import declare_type
 from penstock.dataflow.type_variables import S_co, T_co
 from penstock.dataflow.types import check_type_info
 
@@ -27,7 +28,9 @@ class RollingAggregations(Generic[T_co, S_co]):
         stream.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
         """
         check_type_info("output_type", output_type)
-        return self._reduce("Reduce", check_function(func, ReduceFunction, "reduce"))
+        return declare_type(
+            self._reduce("Reduce", check_function(func, ReduceFunction, "reduce")), output_type
+        )
 
     def sum(self, position_to_sum: int | str | None = 0) -> S_co:
         """Sum up one field for each key, and emit the updated sum for each record.

@@ -31,6 +31,7 @@ from penstock.dataflow.streams.key_selectors import (
     check_key_selector,
     declared_key_type,
 )
+from penstock.dataflow.streams.operator_settings import declare_type
 from penstock.dataflow.streams.side_output import side_output_of
 from penstock.dataflow.streams.stream_results import StreamResults
 from penstock.dataflow.type_variables import T_co
@@ -60,7 +61,10 @@ class StreamTransformations(StreamResults[T_co]):
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> Any:
         """Add an operator that emits the result of `func` for each record."""
         check_type_info("output_type", output_type)
-        return self._transform(OperatorKind.MAP, "Map", check_function(func, MapFunction, "map"))
+        return declare_type(
+            self._transform(OperatorKind.MAP, "Map", check_function(func, MapFunction, "map")),
+            output_type,
+        )
 
     def flat_map(
         self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None
@@ -71,7 +75,9 @@ class StreamTransformations(StreamResults[T_co]):
         """
         check_type_info("output_type", output_type)
         function = check_function(func, FlatMapFunction, "flat_map")
-        return self._transform(OperatorKind.FLAT_MAP, "Flat Map", function)
+        return declare_type(
+            self._transform(OperatorKind.FLAT_MAP, "Flat Map", function), output_type
+        )
 
     def filter(self, func: Callable[[Any], Any] | FilterFunction) -> Any:
         """Add an operator that keeps only the records for which `func` returns a true value."""
@@ -106,7 +112,7 @@ class StreamTransformations(StreamResults[T_co]):
             raise GraphError(
                 f"process on a stream without keys takes a ProcessFunction, not {func!r}"
             )
-        return self._transform(OperatorKind.PROCESS, "Process", func)
+        return declare_type(self._transform(OperatorKind.PROCESS, "Process", func), output_type)
 
     def get_side_output(self, output_tag: OutputTag) -> Any:
         """Return the stream of the records that the operator emits with `output_tag`."""
