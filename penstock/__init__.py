@@ -28,6 +28,13 @@ if TYPE_CHECKING:
         SocketSource,
         TextLines,
     )
+    from penstock.connectors.bases import (
+        Batch,
+        BatchSink,
+        PollingSource,
+        SplitPoller,
+        TransactionalSink,
+    )
     from penstock.connectors.columns import (
         ParquetSink,
     )
@@ -89,6 +96,9 @@ if TYPE_CHECKING:
     )
     from penstock.dataflow.program import (
         JobExecutionResult,
+    )
+    from penstock.dataflow.source import (
+        Split,
     )
     from penstock.dataflow.state import (
         AggregatingState,
@@ -205,6 +215,7 @@ _WHERE = {
         "CollectionSource CsvRows FileSink FileSource FunctionSink GeneratorSource "
         "IterableSource JsonLines PrintSink SequenceSource SocketSource TextLines"
     ),
+    "penstock.connectors.bases": "Batch BatchSink PollingSource SplitPoller TransactionalSink",
     "penstock.connectors.columns": "ParquetSink",
     "penstock.dataflow.config": (
         "CheckpointConfig CheckpointingMode Configuration ExecutionConfig JobConfig "
@@ -228,6 +239,7 @@ _WHERE = {
     ),
     "penstock.dataflow.output_tag": "OutputTag",
     "penstock.dataflow.program": "JobExecutionResult",
+    "penstock.dataflow.source": "Split",
     "penstock.dataflow.state": (
         "AggregatingState AggregatingStateDescriptor KeyedStateStore ListState "
         "ListStateDescriptor MapState MapStateDescriptor ReducingState "
@@ -272,6 +284,8 @@ __all__ = [
     "AllWindowFunction",
     "AllWindowedStream",
     "AscendingTimestampsWatermarks",
+    "Batch",
+    "BatchSink",
     "BoundedOutOfOrdernessWatermarks",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
@@ -356,6 +370,7 @@ __all__ = [
     "ParquetSink",
     "Partitioner",
     "PenstockError",
+    "PollingSource",
     "PrintSink",
     "ProcessAllWindowFunction",
     "ProcessFunction",
@@ -381,6 +396,8 @@ __all__ = [
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
     "SocketSource",
+    "Split",
+    "SplitPoller",
     "StateTtlConfig",
     "StoreError",
     "StreamExecutionEnvironment",
@@ -394,6 +411,7 @@ __all__ = [
     "TimerService",
     "TimestampAssigner",
     "TimestampedValue",
+    "TransactionalSink",
     "Trigger",
     "TriggerResult",
     "TumblingEventTimeWindows",

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple
 
 from penstock.dataflow.errors import JobError
+from penstock.dataflow.time.watermark import NO_TIMESTAMP
 from penstock.dataflow.type_variables import T_co
 
 __all__ = [
@@ -94,6 +95,11 @@ class TimedRead(Read):
         made = super().__new__(cls, *read)
         made.timestamps, made.watermark = timestamps, watermark
         return made
+
+    @classmethod
+    def untimed(cls, read: Read, watermark: int) -> TimedRead:
+        """Return a read of records without event times, with a watermark behind them."""
+        return cls(read, [NO_TIMESTAMP] * len(read.records), watermark)
 
 
 @dataclass(frozen=True)

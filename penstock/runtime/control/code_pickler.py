@@ -14,11 +14,12 @@ from __future__ import annotations
 import copyreg
 import inspect
 import io
+import pickle
 from typing import Any
 
 import cloudpickle
 
-__all__ = ["dumps"]
+__all__ = ["copied_as_code", "dumps"]
 
 _NEW: Any = copyreg.__newobj__  # type: ignore[attr-defined]
 #: CPython's flag Py_TPFLAGS_HEAPTYPE. Each class that a `class` statement defines has it. The class
@@ -34,6 +35,11 @@ def dumps(value: Any) -> bytes:
     with io.BytesIO() as file:
         _Pickler(file).dump(value)
         return file.getvalue()
+
+
+def copied_as_code(value: Any) -> Any:
+    """Return a copy of a value, as another process of the job gets it."""
+    return pickle.loads(dumps(value))
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]

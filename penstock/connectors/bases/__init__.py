@@ -1,0 +1,8 @@
+"""Base classes for connectors of one's own: `docs/own-connectors.md` is the guide."""
+
+from __future__ import annotations
+
+from penstock.connectors.bases.batch_sink import Batch, BatchSink, TransactionalSink
+from penstock.connectors.bases.polling_source import PollingSource, SplitPoller
+
+__all__ = ["Batch", "BatchSink", "PollingSource", "SplitPoller", "TransactionalSink"]

@@ -1,0 +1,208 @@
+"""The base of a source that is polled, and has positions: `PollingSource`."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, Generic
+
+from penstock.dataflow.errors import JobError
+from penstock.dataflow.source import (
+    Read,
+    ReaderContext,
+    Source,
+    SourceReader,
+    Split,
+    SplitEnumerator,
+    TimedRead,
+)
+from penstock.dataflow.type_variables import T_co
+
+__all__ = ["PollingSource", "SplitPoller"]
+
+
+class SplitPoller(ABC, Generic[T_co]):
+    """Reads one split of a `PollingSource`.
+
+    The engine creates a poller, calls `seek`, and then `poll` and `position` in turns. All calls
+    come from one thread at a time, except `close`.
+    """
+
+    @abstractmethod
+    def seek(self, position: Any) -> None:
+        """Go to a position, so that `poll` continues there.
+
+        Arguments:
+            position: a value that `position` has returned, maybe in another process; None for the
+                start of the split.
+        """
+
+    @abstractmethod
+    def poll(self, max_records: int) -> list[T_co] | None:
+        """Return the next records, at most `max_records`; None at the end of the split.
+
+        An empty list means that there are no records now. `poll` is then called again after
+        `PollingSource.poll_seconds`.
+        """
+
+    @abstractmethod
+    def position(self) -> Any:
+        """Return the position behind the records that `poll` has returned.
+
+        A snapshot contains it. Reading from it must give the same records again. Allowed types are
+        str, int, float, bool, None, bytes, and lists and dicts of these.
+        """
+
+    def timestamp(self, record: Any) -> int:
+        """Return the event time of a record, in milliseconds since the epoch.
+
+        Override this method if the source knows event times.
+        """
+        raise NotImplementedError(record)
+
+    def watermark(self) -> int | None:
+        """Return the watermark behind the records that `poll` has returned, or None.
+
+        Override this method if the source knows how far event time has come: no later record of the
+        split should have this event time, in milliseconds since the epoch, or an earlier one.
+        """
+        return None
+
+    def close(self) -> None:
+        """Release the resources of the poller. Another thread may be blocked in `poll`."""
+
+
+class PollingSource(Source[T_co]):
+    """A source that returns records when it is polled, and can go back to a position.
+
+    A subclass names its splits, and makes a poller for each. It is sent to the workers, so it holds
+    no open connections: pollers open them.
+
+        class Rows(PollingSource):
+            def splits(self):
+                return ["table"]
+
+            def create_poller(self, split):
+                return RowPoller(split)
+
+    Attributes:
+        blocking: whether `poll` may take long, for example because it waits for a network. Pollers
+            then run in threads. A poller that blocks should return the records that it has, before
+            it waits for more.
+        poll_seconds: the time after which a split without records is polled again, in seconds.
+        discovery_seconds: the time after which `splits` is called again, to find new splits; None
+            if there are no new ones. The source then never ends.
+        emits_watermarks: whether the pollers have watermarks.
+        bounded: whether every split has an end; see `Source`.
+    """
+
+    blocking: bool = True
+    poll_seconds: float = 0.05
+    discovery_seconds: float | None = None
+
+    @abstractmethod
+    def splits(self) -> Iterable[str | Split]:
+        """Return the splits of the source, as ids or with payloads.
+
+        The ids are the same in every run. The engine calls this method in the JobManager, and not
+        again after a restore, unless `discovery_seconds` is set.
+        """
+
+    @abstractmethod
+    def create_poller(self, split: Split) -> SplitPoller[T_co]:
+        """Return a poller for a split. It is called in a worker."""
+
+    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+        """Return an enumerator of the splits."""
+        del parallelism
+        return _PollingEnumerator(self)
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        """Return a reader that polls one split at a time."""
+        del context
+        return _PollingReader(self)
+
+
+class _PollingReader(SourceReader):
+    """Reads splits with the pollers of the source."""
+
+    def __init__(self, source: PollingSource) -> None:
+        self.blocking = source.blocking
+        self._source = source
+        self._poller: SplitPoller | None = None
+        self._timed = False
+
+    def open(self, split: Split, position: Any) -> None:
+        self.close()
+        source = self._source
+        poller = self._poller = source.create_poller(split)
+        self._timed = type(poller).timestamp is not SplitPoller.timestamp
+        if type(poller).watermark is not SplitPoller.watermark and not source.emits_watermarks:
+            raise JobError(
+                f"{type(poller).__name__} has watermarks, and its source has not: set "
+                f"emits_watermarks = True in the class {type(source).__name__}"
+            )
+        poller.seek(position)
+
+    def read(self, max_records: int) -> Read:
+        poller, source = self._poller, self._source
+        assert poller is not None, "read before open"
+        found = poller.poll(max_records)
+        records = [] if found is None else found
+        if not isinstance(records, list):
+            raise JobError(
+                f"poll returned a {type(records).__name__}: it must return a list of records, or "
+                f"None at the end of the split"
+            )
+        wait = source.poll_seconds if found is not None and not records else 0.0
+        read = Read(records, poller.position(), found is None, wait)
+        watermark = poller.watermark() if source.emits_watermarks else None
+        if not self._timed:
+            return read if watermark is None else TimedRead.untimed(read, watermark)
+        return TimedRead(read, list(map(poller.timestamp, records)), watermark)
+
+    def close(self) -> None:
+        poller, self._poller = self._poller, None
+        if poller is not None:
+            poller.close()
+
+
+class _PollingEnumerator(SplitEnumerator):
+    """Assigns the splits of a source, and finds new ones if the source has a time for this."""
+
+    def __init__(self, source: PollingSource) -> None:
+        self._source = source
+        self._left: list[Split] = []
+        self._known: set[str] = set()
+        self._found_at = float("-inf")
+
+    def start(self) -> None:
+        self._discover()
+
+    def next_split(self, subtask: int) -> Split | None:
+        del subtask
+        seconds = self._source.discovery_seconds
+        if not self._left and seconds is not None and time.monotonic() - self._found_at >= seconds:
+            self._discover()
+        return self._left.pop(0) if self._left else None
+
+    @property
+    def exhausted(self) -> bool:
+        return self._source.discovery_seconds is None
+
+    def snapshot(self) -> Any:
+        left = [[split.id, split.payload] for split in self._left]
+        return {"left": left, "known": sorted(self._known)}
+
+    def restore(self, state: Any) -> None:
+        self._left = [Split(id, payload) for id, payload in state["left"]]
+        self._known = set(state["known"])
+
+    def _discover(self) -> None:
+        self._found_at = time.monotonic()
+        for found in self._source.splits():
+            split = Split(found) if isinstance(found, str) else found
+            if split.id not in self._known:
+                self._known.add(split.id)
+                self._left.append(split)

@@ -1,0 +1,15 @@
+"""Tests that each source and each sink should pass. `docs/own-connectors.md` is the guide.
+
+A test class of a connector inherits all tests:
+
+    class TestMySource(SourceConformance):
+        def create_source(self): ...
+"""
+
+from __future__ import annotations
+
+from penstock.testing.connectors.nonconformity import Nonconformity
+from penstock.testing.connectors.sink_conformance import SinkConformance
+from penstock.testing.connectors.source_conformance import SourceConformance
+
+__all__ = ["Nonconformity", "SinkConformance", "SourceConformance"]

@@ -1,0 +1,74 @@
+"""The error of a connector that does not conform, and comparisons that raise it."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from penstock.dataflow.errors import JobError
+from penstock.runtime.control.code_pickler import copied_as_code
+from penstock.snapshot.metadata.plain_values import pack_plain, require_plain, unpack_plain
+
+__all__ = ["Nonconformity", "as_in_manifest", "in_other_process", "require_same"]
+
+Connector = TypeVar("Connector")
+
+
+class Nonconformity(AssertionError):
+    """A connector does something by which a job can lose or double records."""
+
+
+def in_other_process(connector: Connector) -> Connector:
+    """Return a copy of a connector, as another process of the job gets it.
+
+    Raises:
+        Nonconformity: if it cannot be pickled.
+    """
+    try:
+        copied: Connector = copied_as_code(connector)
+    except Exception as error:
+        raise Nonconformity(
+            f"a {type(connector).__name__} cannot be sent to a worker: {type(error).__name__}: "
+            f"{error}. Open connections, files and locks in the reader, poller or writer"
+        ) from error
+    return copied
+
+
+def as_in_manifest(what: str, value: Any) -> Any:
+    """Return a value as it comes back from the manifest of a snapshot.
+
+    Raises:
+        Nonconformity: if it is not plain, or comes back as another value.
+    """
+    try:
+        require_plain(what, value, "the connector")
+    except JobError as error:
+        raise Nonconformity(error.message) from error
+    back = unpack_plain(pack_plain(value))
+    if back != value:
+        raise Nonconformity(f"the {what} {value!r} comes back from a snapshot as {back!r}")
+    return copy.deepcopy(back)
+
+
+def require_same(what: str, found: Iterable[Any], expected: Iterable[Any]) -> None:
+    """Check that two collections have the same records, in any order.
+
+    Arguments:
+        what: what was found, for the error.
+        found: the records that were found.
+        expected: the records that should have been found.
+
+    Raises:
+        Nonconformity: if records were lost or doubled.
+    """
+    found, expected = Counter(map(repr, found)), Counter(map(repr, expected))
+    lost, doubled = expected - found, found - expected
+    problems = [
+        f"{count.total()} {word} ({', '.join(list(count)[:3])}{', …' if len(count) > 3 else ''})"
+        for count, word in ((lost, "lost"), (doubled, "too many"))
+        if count
+    ]
+    if problems:
+        raise Nonconformity(f"{what}: of {expected.total()} records, {' and '.join(problems)}")

@@ -1,0 +1,199 @@
+"""The tests that each sink should pass: `SinkConformance`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock.dataflow.sink import Committable, Sink
+from penstock.testing.connectors.nonconformity import in_other_process, require_same
+from penstock.testing.connectors.sink_run import SinkJob
+
+__all__ = ["SinkConformance"]
+
+#: The number of records that each test writes.
+_RECORDS = 17
+_IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+class SinkConformance(ABC):
+    """Tests of a sink, for a test class that inherits them.
+
+        class TestRows(SinkConformance):
+            def create_sink(self, place):
+                return RowSink(place / "test.db")
+
+            def read_output(self, place):
+                return rows_of(place / "test.db")
+
+    A sink with a committer must publish each record once, and only after its snapshot. A sink
+    without one is at least once; `read_output` must then show each record once, because writing it
+    again has no further effect. A test fails with `Nonconformity`, which says what is wrong.
+
+    Attributes:
+        parallelisms: the numbers of subtasks to test with.
+        shared: whether two sinks may write to one place.
+        parent: the folder in which places are made; None for Python's temporary folder. By default
+            it is in memory, if there is such a folder.
+    """
+
+    parallelisms: Sequence[int] = (1, 3, 2)
+    shared: bool = True
+    parent: str | None = _IN_MEMORY
+
+    @abstractmethod
+    def create_sink(self, place: Path) -> Sink:
+        """Return a new sink, as a program would.
+
+        Arguments:
+            place: an empty folder of this test. A sink that writes elsewhere can use its name.
+        """
+
+    @abstractmethod
+    def read_output(self, place: Path) -> Sequence[Any]:
+        """Return all records that a reader of the sink's output sees now, in any order."""
+
+    def record(self, number: int) -> Any:
+        """Return a record that the sink accepts. Each number has another record."""
+        return f"record {number}"
+
+    # ---- tests
+
+    def test_each_record_is_published_once(self) -> None:
+        """Write and commit with different numbers of subtasks."""
+        for parallelism in self.parallelisms:
+            with self._job() as (place, job):
+                for _ in job.begin(parallelism).steps():
+                    pass
+                self._require(f"with {parallelism} subtasks", place, job.records)
+
+    def test_nothing_is_visible_before_its_snapshot_is_complete(self) -> None:
+        """Read the output after each step. Sinks without a committer may show records earlier."""
+        with self._job() as (place, job):
+            if in_other_process(job.sink).create_committer() is None:
+                return
+            for step in job.begin(2).steps():
+                self._require(f"after a {step}", place, job.records[: job.committed])
+
+    def test_kills_between_any_two_steps_lose_and_double_nothing(self) -> None:
+        """Kill the job after each step, and the next attempt soon afterwards."""
+        steps, kills = self._count_steps(), 0
+        for kill in range(steps):
+            with self._job() as (place, job):
+                at = "the start"
+                for attempt, limit in enumerate((kill, kill % 7, None)):
+                    parallelism = self.parallelisms[attempt % len(self.parallelisms)]
+                    for number, step in enumerate(job.begin(parallelism).steps(), 1):
+                        if number == limit:
+                            at, kills = step if attempt == 0 else at, kills + 1
+                            break
+                self._require(f"killed after step {kill}, a {at}", place, job.records)
+        assert kills >= steps - 1
+
+    def test_a_commit_can_be_repeated(self) -> None:
+        """Commit the same output again: in parts, by other committers, and after later output."""
+        with self._job() as (place, job):
+            before: list[Committable] = []
+            for step in job.begin(2).steps():
+                if step == "manifest":
+                    before += job.durable.pending
+                if step in ("commit", "confirm"):
+                    for committables in (before[-1:], before[:1], before):
+                        self._commit(job, committables)
+                    self._require("after repeated commits", place, job.records[: job.committed])
+            self._require("after repeated commits", place, job.records)
+
+    def test_an_older_attempt_that_writes_and_commits_late_changes_nothing(self) -> None:
+        """Let a worker of a dead attempt go on beside the next attempt."""
+        for kill in range(0, self._count_steps(), 3):
+            with self._job() as (place, job):
+                old = job.begin(2)
+                old_steps = old.steps()
+                late: tuple[Committable, ...] = ()
+                for _ in range(kill):
+                    next(old_steps)
+                    late = job.durable.pending or late
+                old.replace()
+                for step in job.begin(3).steps():
+                    if next(old_steps, None) == "stage" and step == "confirm":
+                        self._commit(job, list(late))
+                for _ in old_steps:
+                    pass
+                self._commit(job, list(late))
+                what = f"beside an attempt that was replaced after step {kill}"
+                self._require(what, place, job.records)
+
+    def test_output_that_waits_for_its_commit_is_never_cleaned(self) -> None:
+        """Clean up between the staging and the commit, also for another sink and lineage."""
+        with self._job() as (place, job):
+            for step in job.begin(2).steps():
+                committer = in_other_process(job.sink).create_committer()
+                if step in ("stage", "manifest") and committer is not None:
+                    committer.clean(job.lineage, job.uid, job.attempts)
+                    committer.clean(job.lineage, "another sink", job.attempts + 1)
+                    committer.clean("ffffffff", job.uid, job.attempts + 1)
+            self._require("with clean-ups between staging and commit", place, job.records)
+
+    def test_two_sinks_and_two_jobs_may_share_a_place(self) -> None:
+        """Write with another uid, and with another lineage, to one place at the same time."""
+        if not self.shared:
+            return
+        with self._job() as (place, job):
+            others = [
+                SinkJob(self.create_sink(place), self._records(100), uid="sink-2"),
+                SinkJob(self.create_sink(place), self._records(200), lineage="ffffffff"),
+            ]
+            running = [one.begin(2).steps() for one in (job, *others)]
+            while running:
+                running = [steps for steps in running if next(steps, None) is not None]
+            records = [record for one in (job, *others) for record in one.records]
+            self._require("with three sinks in one place", place, records)
+            for one in others:
+                one.close()
+
+    def test_records_behind_the_last_barrier_are_discarded_when_a_writer_closes(self) -> None:
+        """Close writers with and without records, and twice."""
+        with self._job() as (place, job):
+            for stop in ("open", "write"):
+                attempt = job.begin(1)
+                for step in attempt.steps():
+                    if step == stop:
+                        break
+            job.close()
+            job.close()
+            self._require("before the first barrier", place, [])
+
+    # ---- parts of the tests
+
+    @contextmanager
+    def _job(self) -> Iterator[tuple[Path, SinkJob]]:
+        """Create a job that writes to a new place."""
+        with tempfile.TemporaryDirectory(prefix="conformance-", dir=self.parent) as folder:
+            place = Path(folder) / "place"
+            place.mkdir()
+            job = SinkJob(self.create_sink(place), self._records(0))
+            try:
+                yield place, job
+            finally:
+                job.close()
+
+    def _records(self, first: int) -> list[Any]:
+        return [self.record(number) for number in range(first, first + _RECORDS)]
+
+    def _count_steps(self) -> int:
+        with self._job() as (_, job):
+            return sum(1 for _ in job.begin(self.parallelisms[0]).steps())
+
+    def _require(self, what: str, place: Path, records: Sequence[Any]) -> None:
+        require_same(what, self.read_output(place), records)
+
+    @staticmethod
+    def _commit(job: SinkJob, committables: list[Committable]) -> None:
+        committer = in_other_process(job.sink).create_committer()
+        if committables and committer is not None:
+            committer.commit(committables)

@@ -1,0 +1,229 @@
+"""Run a sink as a job does, step by step: write, prepare, stage, publish the manifest, commit."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
+from penstock.testing.connectors.nonconformity import (
+    Nonconformity,
+    as_in_manifest,
+    in_other_process,
+)
+
+__all__ = ["Attempt", "Durable", "SinkJob"]
+
+#: The number of records before each barrier.
+_BETWEEN_BARRIERS = 5
+
+
+@dataclass(frozen=True)
+class Durable:
+    """What the newest manifest holds.
+
+    Arguments:
+        position: the number of records before the barrier.
+        pending: the output whose commit is not confirmed.
+        snapshot: the number of the snapshot.
+    """
+
+    position: int = 0
+    pending: tuple[Committable, ...] = ()
+    snapshot: int = 0
+
+
+@dataclass
+class SinkJob:
+    """A job that writes records to a sink, over all its attempts.
+
+    Arguments:
+        sink: the sink, as the program has created it.
+        records: the records, in the order in which the source emits them.
+        uid: the uid of the sink's operator.
+        lineage: the id of the lineage.
+    """
+
+    sink: Sink
+    records: Sequence[Any]
+    uid: str = "sink-1"
+    lineage: str = "0a1b2c3d"
+    durable: Durable = field(default_factory=Durable)
+    #: The number of records that are committed.
+    committed: int = 0
+    attempts: int = 0
+    snapshots: int = 0
+    writers: list[SinkWriter] = field(default_factory=list)
+    #: What writers have prepared and not staged, because the attempt was killed.
+    prepared: list[Callable[[], list[Any]]] = field(default_factory=list)
+
+    def begin(self, parallelism: int) -> Attempt:
+        """Return the next attempt, which starts from the newest manifest."""
+        self.attempts += 10  # attempts have the numbers of reserved snapshots, with gaps
+        return Attempt(self, self.attempts, parallelism)
+
+    def next_snapshot(self) -> int:
+        """Return a number that no other snapshot has."""
+        self.snapshots += 1
+        return self.snapshots
+
+    def publish(self, durable: Durable) -> None:
+        """Make a manifest durable."""
+        self.durable = durable
+
+    def confirm(self) -> None:
+        """Record that the output of the newest manifest is published."""
+        self.durable = Durable(self.durable.position, (), self.durable.snapshot)
+
+    def set_committed(self, position: int) -> None:
+        """Record the number of records that `commit` has published."""
+        self.committed = position
+
+    def own(self, writers: list[SinkWriter]) -> None:
+        """Keep the writers of an attempt, to close them at the end."""
+        self.writers += writers
+
+    def close(self) -> None:
+        """Close the writers of all attempts, and what killed ones have left open."""
+        while self.prepared:
+            with suppress(Exception):
+                self.prepared.pop()()
+        for writer in self.writers:
+            writer.close()
+
+
+class Attempt:
+    """One attempt, as a generator of steps. It is killed by not asking for the next step.
+
+    Arguments:
+        job: the job.
+        number: the number of the attempt.
+        parallelism: the number of writers.
+    """
+
+    def __init__(self, job: SinkJob, number: int, parallelism: int) -> None:
+        self._job, self._number = job, number
+        self._committer: Committer | None = in_other_process(job.sink).create_committer()
+        self._sinks = [in_other_process(job.sink) for _ in range(parallelism)]
+        #: Output that was staged for aborted snapshots.
+        self._unacknowledged: list[Committable] = []
+        #: Whether a newer attempt runs, so that the JobManager ignores this one.
+        self._replaced = False
+
+    def replace(self) -> None:
+        """Let this attempt be an old one: it writes and stages on, but nothing is published."""
+        self._replaced = True
+
+    def steps(self) -> Iterator[str]:
+        """Run the attempt, and yield the name of each step after it."""
+        yield from self._recover()
+        writers = self._open()
+        yield "open"
+        position = self._job.durable.position
+        while position < len(self._job.records):
+            part = self._job.records[position : position + _BETWEEN_BARRIERS]
+            yield from self._write(writers, part)
+            position += len(part)
+            yield from self._snapshot(writers, position)
+        if self._unacknowledged:
+            yield from self._snapshot(writers, position, final=True)
+        if not self._replaced:
+            yield from self._finish()
+        for writer in writers:
+            writer.close()
+
+    def _recover(self) -> Iterator[str]:
+        job = self._job
+        if job.durable.pending:
+            yield from self._commit(job.durable)
+        if self._committer is not None:
+            self._committer.clean(job.lineage, job.uid, self._number)
+            yield "clean"
+
+    def _open(self) -> list[SinkWriter]:
+        job, count = self._job, len(self._sinks)
+        writers = [
+            sink.create_writer(
+                WriterContext(job.uid, "Sink", index, count, self._number, job.lineage)
+            )
+            for index, sink in enumerate(self._sinks)
+        ]
+        job.own(writers)
+        for writer in writers:
+            writer.open()
+        return writers
+
+    def _write(self, writers: list[SinkWriter], records: Sequence[Any]) -> Iterator[str]:
+        for index, writer in enumerate(writers):
+            own = list(records[index :: len(writers)])
+            for batch in (own[:2], own[2:]):
+                before = copy.deepcopy(batch)
+                if writer.per_record is None:
+                    writer.write(batch)
+                else:
+                    for record in batch:
+                        writer.per_record(record)
+                if batch != before:
+                    raise Nonconformity(f"the writer has changed its records: {before} to {batch}")
+            writer.flush()
+            yield "write"
+
+    def _snapshot(
+        self, writers: list[SinkWriter], position: int, *, final: bool = False
+    ) -> Iterator[str]:
+        job = self._job
+        number = job.next_snapshot()
+        finishers: list[Callable[[], list[Any]] | None] = []
+        for writer in writers:
+            finish = writer.prepare(number)
+            finishers.append(finish)
+            if finish is not None:
+                job.prepared.append(finish)
+            yield "prepare"
+        for subtask, finish in enumerate(finishers):
+            if finish is not None:
+                job.prepared.remove(finish)
+            payloads = [] if finish is None else finish()
+            self._unacknowledged += [
+                Committable(
+                    job.lineage,
+                    job.uid,
+                    subtask,
+                    number,
+                    self._number,
+                    as_in_manifest("payload of a committable", payload),
+                )
+                for payload in payloads
+            ]
+            yield "stage"
+        if self._replaced or (number % 3 == 0 and not final):
+            return  # the snapshot is aborted; its output belongs to the next one
+        staged, self._unacknowledged = self._unacknowledged, []
+        durable = Durable(position, (*job.durable.pending, *staged), number)
+        job.publish(durable)
+        yield "manifest"
+        yield from self._commit(durable)
+
+    def _commit(self, durable: Durable) -> Iterator[str]:
+        pending = list(durable.pending)
+        if pending and self._committer is None:
+            raise Nonconformity("writers return committables, and the sink has no committer")
+        if pending and self._committer is not None:
+            # The process may die after a part of a commit.
+            self._committer.commit(pending[: len(pending) // 2])
+            self._committer.commit(pending)
+        if self._replaced:
+            return
+        self._job.set_committed(durable.position)
+        yield "commit"
+        self._job.confirm()
+        yield "confirm"
+
+    def _finish(self) -> Iterator[str]:
+        if self._committer is not None:
+            for _ in range(2):
+                self._committer.finish(self._job.lineage, self._job.uid)
+                yield "finish"
