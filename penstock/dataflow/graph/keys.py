@@ -102,10 +102,16 @@ def plain_keys(keys: list[Any]) -> list[Any]:
 
     Enums and named tuples are returned unchanged.
     """
-    kinds = set(map(type, keys))
-    if kinds == {tuple}:
-        kinds = set(map(type, chain.from_iterable(keys)))
-    return keys if kinds <= _OF_KIND.keys() else list(map(_plain, keys))
+    level = keys
+    while True:
+        kinds = set(map(type, level))
+        has_tuples = tuple in kinds
+        kinds.discard(tuple)
+        if not kinds <= _OF_KIND.keys():
+            return list(map(_plain, keys))
+        if not has_tuples:
+            return keys
+        level = list(chain.from_iterable(key for key in level if type(key) is tuple))
 
 
 def _canonical(key: Any, depth: int) -> bytes:

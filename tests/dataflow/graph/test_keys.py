@@ -417,7 +417,19 @@ def check_same_key(key: Any, plain: Any) -> None:
     assert codec.decode_value(original_key(row, opening)) == plain
 
 
+def test_a_value_deep_in_a_tuple_is_replaced() -> None:
+    class Number(int):
+        pass
+
+    keys = [("a", (1, ("b", Number(3)))), ("c", 2)]
+    plain = plain_keys(keys)
+    assert plain == keys
+    assert type(plain[0][1][1][1]) is int
+
+
 def test_plain_keys_stay_as_they_are() -> None:
+    nested = [(("a", 1), 2), (("b", (3, None)), "c"), 4]
+    assert plain_keys(nested) is nested  # such as a key of several fields with a key of a map
     for keys in ([1, "a", None], [(1, "a"), (2.0, b"")], [Pair(1, 2)], [(1, (2,))], []):
         plain = plain_keys(keys)
         assert plain == keys
