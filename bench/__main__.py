@@ -208,12 +208,18 @@ def _state(records: int, rounds: int, interval: float, folder: str | None, as_js
 @click.option("--events", type=int, help="Events of each run.  [default: ten seconds' worth]")
 @click.option("--interval", default=1_000.0, help="Milliseconds between two snapshots.")
 @click.option("--quick", is_flag=True, help="Few events, to see that it works.")
+@click.option(
+    "--page",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Replace the table in this page, which is docs/nexmark.md.",
+)
 @_common
 def _nexmark(
     queries: tuple[str, ...],
     events: int | None,
     interval: float,
     quick: bool,
+    page: Path | None,
     folder: str | None,
     as_json: bool,
 ) -> None:
@@ -226,6 +232,8 @@ def _nexmark(
     def measured(say: Say) -> Figures:
         figures = nexmark.measure(queries, events, checked, interval, folder, say, tell)
         correct.append(figures["correct"])
+        if page is not None:
+            nexmark_report.replace_table(page, figures)
         return figures
 
     def tell(line: str) -> None:

@@ -199,3 +199,23 @@ def test_a_query_with_wrong_results_has_no_figures_and_the_others_run(tmp_path, 
     assert figures["queries"]["q2"]["correct"] is False
     assert "q1: WRONG" in done.stderr
     assert "wrong: " in report.page(figures)
+
+
+def test_the_table_of_a_page_is_replaced(tmp_path):
+    query = {"title": "pass through", "correct": True, "events": 10, "events_per_second": 9_000}
+    query |= {"events_per_second_per_core": 5_000, "cores": 1.8, "state_bytes": 0}
+    query |= {"snapshot_ms_p99": None, "snapshots_completed": 0}
+    figures = {"queries": {"q0": query}, "generator_events_per_second": 1, "checked_events": 10}
+    figures |= {"workers": 2, "cores": 2, "python": "3.11", "load_average": 0, "stolen_percent": 0}
+    path = tmp_path / "page.md"
+    path.write_text("# Page\n<!-- figures: begin -->\nold\n<!-- figures: end -->\nend\n")
+    for _ in range(2):
+        report.replace_table(path, figures)
+        text = path.read_text()
+        assert "| q0 pass through | 5 | 150 | 155 | 1.00 | 9 | 1.80 | 0.0 |  | 0 |" in text
+        assert "old" not in text
+        assert text.startswith("# Page\n")
+        assert text.endswith("\nend\n")
+    path.write_text("no table\n")
+    with pytest.raises(ValueError, match="has no lines"):
+        report.replace_table(path, figures)
