@@ -50,6 +50,8 @@ class OperatorKind(Enum):
     CO_MAP = "co_map"
     CO_FLAT_MAP = "co_flat_map"
     CO_PROCESS = "co_process"
+    TABLE_JOIN = "table_join"
+    CO_TABLE_JOIN = "co_table_join"
     KEYED_CO_MAP = "keyed_co_map"
     KEYED_CO_FLAT_MAP = "keyed_co_flat_map"
     KEYED_CO_PROCESS = "keyed_co_process"

@@ -66,12 +66,18 @@ def shapes_can_match(first: Any, second: Any) -> bool:
     return bool(first is second)
 
 
-def why_keys_never_match(first: Any, second: Any) -> str:
-    """Return the message for keys of two streams whose types can never be equal."""
+def why_keys_never_match(first: Any, second: Any, sides: tuple[str, str]) -> str:
+    """Return the message for two keys whose types can never be equal.
+
+    Arguments:
+        first: a key of the first side.
+        second: a key of the second side.
+        sides: what the two sides are, such as "stream" and "table".
+    """
     return (
-        f"the streams of this join have keys of different types: {first!r} "
-        f"({type(first).__name__}) in the first stream and {second!r} ({type(second).__name__}) in "
-        f"the second stream, which never match: convert one of the keys in its key selector"
+        f"the two sides of this join have keys of different types: {first!r} "
+        f"({type(first).__name__}) in the {sides[0]} and {second!r} ({type(second).__name__}) in "
+        f"the {sides[1]}, which never match: convert one of the keys"
     )
 
 

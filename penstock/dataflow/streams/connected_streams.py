@@ -51,6 +51,14 @@ class ConnectedInput:
     outputs: tuple[OperatorOutput, ...]
     key_selector: Any = None
 
+    def broadcast(self) -> ConnectedInput:
+        """Return the same stream, of which each subtask gets all records."""
+        outputs = tuple(
+            replace(output, partitioning=Partitioning.BROADCAST, selector=None, partitioner=None)
+            for output in self.outputs
+        )
+        return ConnectedInput(outputs)
+
     def key_by(self, key_selector: Any) -> ConnectedInput:
         """Return the same stream, partitioned by key."""
         outputs = tuple(

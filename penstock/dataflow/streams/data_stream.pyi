@@ -7,7 +7,7 @@
 # `tests/typing` compares this file with the classes.
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, TypeAlias, overload
+from typing import Any, Generic, Literal, TypeAlias, overload
 
 from penstock.dataflow.arguments.durations import DurationLike
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
@@ -19,6 +19,7 @@ from penstock.dataflow.functions import (
     CoProcessFunction,
     FilterFunction,
     FlatMapFunction,
+    JoinFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -141,6 +142,32 @@ class DataStream(
     ) -> BroadcastStream[T_co]: ...
     def join(self, other_stream: DataStream[R]) -> JoinedStreams[T_co, R]: ...
     def co_group(self, other_stream: DataStream[R]) -> CoGroupedStreams[T_co, R]: ...
+    @overload
+    def join_table(
+        self,
+        table: Any,
+        on: Callable[[T_co], Any] | KeySelector[T_co, Any] | KeyFields,
+        *,
+        key: str | Sequence[str] | None = None,
+        how: Literal["inner", "left"] = "inner",
+        function: None = None,
+        many: bool = False,
+        reload_every: DurationLike | None = None,
+        reload_on: DataStream[Any] | None = None,
+    ) -> DataStream[tuple[T_co, Any]]: ...
+    @overload
+    def join_table(
+        self,
+        table: Any,
+        on: Callable[[T_co], Any] | KeySelector[T_co, Any] | KeyFields,
+        *,
+        key: str | Sequence[str] | None = None,
+        how: Literal["inner", "left"] = "inner",
+        function: JoinFunction[T_co, Any, R] | Callable[[T_co, Any], R],
+        many: bool = False,
+        reload_every: DurationLike | None = None,
+        reload_on: DataStream[Any] | None = None,
+    ) -> DataStream[R]: ...
     def _filter_keyed(self, key_of: Any, name: str, function: Any) -> DataStream[T_co]: ...
     def _stream_of(self, outputs: Sequence[OperatorOutput]) -> DataStream[Any]: ...
     def _keyed_stream_of(

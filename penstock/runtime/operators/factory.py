@@ -11,6 +11,7 @@ from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.endpoints import SourceOperator
+from penstock.runtime.operators.joins.table_join import TableJoinOperator
 from penstock.runtime.operators.keyed import (
     KeyedCountOperator,
     KeyedFunctionOperator,
@@ -33,6 +34,7 @@ _UNKEYED: dict[OperatorKind, Callable[[Any, OperatorContext], RunningOperator]] 
     OperatorKind.FLAT_MAP: FlatMapOperator,
     OperatorKind.FILTER: FilterOperator,
     OperatorKind.PROCESS: ProcessOperator,
+    OperatorKind.TABLE_JOIN: TableJoinOperator,
 }
 _KEYED: dict[OperatorKind, Callable[..., RunningOperator]] = {
     OperatorKind.KEYED_REDUCE: KeyedReduceOperator,

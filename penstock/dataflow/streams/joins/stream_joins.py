@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
+from penstock.dataflow.arguments.durations import DurationLike
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
 from penstock.dataflow.joins.key_types import check_key_types
 from penstock.dataflow.streams.connected_streams import ConnectedInput, add_two_input_operator
 from penstock.dataflow.streams.joins.interval_joins import IntervalJoin
+from penstock.dataflow.streams.joins.table_joins import table_join_operation
 from penstock.dataflow.streams.joins.window_joins import (
     CoGroupedStreams,
     JoinedStreams,
@@ -60,6 +62,62 @@ class StreamJoins:
         """
         return co_grouped_streams(*self._paired("co_group", other_stream), self._stream_of)
 
+    def join_table(
+        self,
+        table: Any,
+        on: Any,
+        *,
+        key: str | Sequence[str] | None = None,
+        how: Literal["inner", "left"] = "inner",
+        function: Any = None,
+        many: bool = False,
+        reload_every: DurationLike | None = None,
+        reload_on: Any = None,
+    ) -> Any:
+        """Join each record with the row of its key in a static table.
+
+            bids.join_table("auctions.parquet", on=lambda bid: bid.auction, key="id",
+                            function=lambda bid, row: (row["seller"], bid.price))
+
+        Each worker loads the table once. The table is no part of snapshots: a job that restarts
+        loads it again.
+
+        Arguments:
+            table: a mapping from key to row; a `pyarrow.Table`, or a DataFrame of pandas, Polars or
+                Spark; the path of a Parquet file or folder; or a function without arguments that
+                returns one of these, which each worker calls. A row of a table with columns is a
+                dict from column to value.
+            on: a function that returns the key of a record; or a field, as in `key_by`.
+            key: the column of the table that has the key, or several; by default those that `on`
+                names.
+            how: "inner" drops a record without a row; "left" keeps it, with the row None.
+            function: a `JoinFunction`, or a function `(record, row)` that returns the result. By
+                default, the result is the pair `(record, row)`.
+            many: whether a key may have several rows. A record is then joined with each of them. A
+                mapping then has a list of rows for each key.
+            reload_every: the time after which the table is loaded again, in milliseconds, as a
+                `timedelta` or as a `Time`. A table in the memory of the program cannot be loaded
+                again.
+            reload_on: a stream whose records each make all workers load the table again.
+
+        Raises:
+            GraphError: if an argument is wrong, if the table cannot be read, or if it has several
+                rows for a key.
+        """
+        operation = table_join_operation(table, on, key, how, function, many, reload_every)
+        if reload_on is None:
+            return self._transform(OperatorKind.TABLE_JOIN, "Table Join", operation)
+        environment, first, second = self._paired("reload_on", reload_on)
+        return add_two_input_operator(
+            environment,
+            OperatorKind.CO_TABLE_JOIN,
+            "Table Join",
+            operation,
+            first,
+            second.broadcast(),
+            self._stream_of,
+        )
+
     def _paired(
         self, method: str, other: Any
     ) -> tuple[BaseEnvironment, ConnectedInput, ConnectedInput]:
@@ -68,6 +126,12 @@ class StreamJoins:
         if other._environment is not self._environment:
             raise GraphError(f"{method} takes a stream of the same environment, and got another")
         return self._environment, ConnectedInput(self._outputs), ConnectedInput(other._outputs)
+
+    @abstractmethod
+    def _transform(
+        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
+    ) -> Any:
+        """Add an operator that reads this stream, and return a stream with its output."""
 
     @abstractmethod
     def _stream_of(self, outputs: Sequence[OperatorOutput]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
@@ -22,10 +22,13 @@ class KeyComparison:
 
     Arguments:
         operator: the name of the operator.
+        sides: what the two sides are, for the message.
     """
 
-    def __init__(self, operator: str) -> None:
-        self._operator = operator
+    def __init__(
+        self, operator: str, sides: tuple[str, str] = ("first stream", "second stream")
+    ) -> None:
+        self._operator, self._sides = operator, sides
         #: For each side, a key of each shape.
         self._keys: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
 
@@ -33,7 +36,7 @@ class KeyComparison:
         """Return whether no key of a side is known yet."""
         return not self._keys[side]
 
-    def compare(self, side: int, key_of: Callable[[Any], Any], records: Sequence[Any]) -> None:
+    def compare(self, side: int, key_of: Callable[[Any], Any], records: Iterable[Any]) -> None:
         """Note keys of a side, and compare them with the keys of the other side.
 
         Arguments:
@@ -53,7 +56,9 @@ class KeyComparison:
             return
         if not any(shapes_can_match(one, other) for one in first for other in second):
             raise JobError(
-                why_keys_never_match(next(iter(first.values())), next(iter(second.values()))),
+                why_keys_never_match(
+                    next(iter(first.values())), next(iter(second.values())), self._sides
+                ),
                 operator=self._operator,
                 recoverability=Recoverability.NON_RECOVERABLE,
             )

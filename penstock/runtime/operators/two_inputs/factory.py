@@ -12,6 +12,7 @@ from penstock.dataflow.operator_state import CheckpointedFunction
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.joins.interval_join import IntervalJoinOperator
+from penstock.runtime.operators.joins.table_join import ReloadingTableJoinOperator
 from penstock.runtime.operators.joins.window_join import WindowJoinOperator
 from penstock.runtime.operators.two_inputs.broadcast import (
     BroadcastStates,
@@ -61,6 +62,8 @@ def make_two_input_operator(operator: Operator, context: OperatorContext) -> Two
         context: the operator's place in the job.
     """
     kind, function = operator.kind, operator.function
+    if kind is OperatorKind.CO_TABLE_JOIN:
+        return ReloadingTableJoinOperator(function, context)
     if operator.broadcast_states:
         return _broadcast(operator, context)
     selectors = operator.key_selector, operator.second_key_selector

@@ -1,0 +1,120 @@
+"""The loops that join records with the rows of a table.
+
+`penstock.runtime.codegen` compiles them again with the user's expressions inlined; see
+`record_loops`, which explains `probe`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock.dataflow.object_reuse import copy_local_if_shared
+from penstock.snapshot.state import MISSING
+
+__all__ = ["join_row", "join_rows", "join_timed_row", "join_timed_rows"]
+
+Get = Callable[[Any, Any], Any]
+
+
+def join_row(
+    key_of: Callable[[Any], Any],
+    function: Callable[[Any, Any], Any],
+    iterator: Iterator[Any],
+    get: Get,
+    default: Any,
+    probe: Any,
+) -> list[Any]:
+    """Return a result for each record that has a row.
+
+    Arguments:
+        key_of: returns the key of a record.
+        function: returns the result for a record and its row.
+        iterator: the records.
+        get: returns the row of a key, or a default.
+        default: stands for the row of a key that has none; `MISSING` drops the record.
+        probe: finds out whether a result may be mutable.
+    """
+    out: list[Any] = []
+    missing = MISSING
+    for record in iterator:
+        row = get(key_of(record), default)
+        if row is not missing:
+            made = function(record, row)
+            try:
+                made in probe  # noqa: B015 - see `record_loops`
+            except TypeError:
+                made = copy_local_if_shared(made)
+            out.append(made)
+    return out
+
+
+def join_timed_row(
+    key_of: Callable[[Any], Any],
+    function: Callable[[Any, Any], Any],
+    iterator: Iterator[Any],
+    get: Get,
+    default: Any,
+    probe: Any,
+    timestamps: list[int],
+    times: list[int],
+) -> list[Any]:
+    """Do the same for records with event times, which are appended to `times` for results."""
+    out: list[Any] = []
+    missing = MISSING
+    for record, timestamp in zip(iterator, timestamps, strict=False):
+        row = get(key_of(record), default)
+        if row is not missing:
+            made = function(record, row)
+            try:
+                made in probe  # noqa: B015 - see `record_loops`
+            except TypeError:
+                made = copy_local_if_shared(made)
+            out.append(made)
+            times.append(timestamp)
+    return out
+
+
+def join_rows(
+    key_of: Callable[[Any], Any],
+    function: Callable[[Any, Any], Any],
+    iterator: Iterator[Any],
+    get: Get,
+    default: Any,
+    probe: Any,
+) -> list[Any]:
+    """Return a result for each record and each of its rows; see `join_row`."""
+    out: list[Any] = []
+    for record in iterator:
+        for row in get(key_of(record), default):
+            made = function(record, row)
+            try:
+                made in probe  # noqa: B015 - see `record_loops`
+            except TypeError:
+                made = copy_local_if_shared(made)
+            out.append(made)
+    return out
+
+
+def join_timed_rows(
+    key_of: Callable[[Any], Any],
+    function: Callable[[Any, Any], Any],
+    iterator: Iterator[Any],
+    get: Get,
+    default: Any,
+    probe: Any,
+    timestamps: list[int],
+    times: list[int],
+) -> list[Any]:
+    """Do the same for records with event times; see `join_timed_row`."""
+    out: list[Any] = []
+    for record, timestamp in zip(iterator, timestamps, strict=False):
+        for row in get(key_of(record), default):
+            made = function(record, row)
+            try:
+                made in probe  # noqa: B015 - see `record_loops`
+            except TypeError:
+                made = copy_local_if_shared(made)
+            out.append(made)
+            times.append(timestamp)
+    return out
