@@ -82,6 +82,7 @@ class JobOptions:
         progress: the way to show progress: "auto", "live", "plain" or "none".
         log_level: the name of the log level.
         extra: further options for the command line that `resume_command` returns.
+        params: parameters of the job, as `NAME=VALUE`.
     """
 
     command: str
@@ -99,6 +100,11 @@ class JobOptions:
     in_process: bool = False
     log_level: str | None = None
     extra: tuple[str, ...] = ()
+    params: tuple[str, ...] = ()
+
+    def job_parameters(self) -> dict[str, str]:
+        """Return the parameters of the job, by name."""
+        return dict(param.split("=", 1) for param in self.params)
 
     def resume_command(self) -> str:
         """Return the command line with which the user can resume from the newest snapshot."""
@@ -115,6 +121,8 @@ class JobOptions:
                 words += [option, str(value)]
         if self.in_process:
             words.append("--in-process")
+        for param in self.params:
+            words += ["--param", param]
         words += [*self.extra, "--resume"]
         if self.args:
             words += ["--", *self.args]
@@ -145,6 +153,14 @@ _JOB_OPTIONS: tuple[Callable[[Any], Any], ...] = (
         type=click.IntRange(min=1),
         metavar="N",
         help="Number of subtasks of operators for which the program sets none.",
+    ),
+    click.option(
+        "--param",
+        "params",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A parameter of the job, which functions read with get_job_parameter; may be given "
+        "several times.",
     ),
     click.option(
         "--checkpoint-dir",
@@ -235,6 +251,9 @@ def _checked_options(ctx: click.Context, values: dict[str, Any]) -> JobOptions:
         raise click.UsageError("--fork goes with the number or path of a snapshot: --resume 7", ctx)
     if resume is not None and resume.isascii() and resume.isdigit():
         values["resume"] = int(resume)
+    for param in values["params"]:
+        if not re.match("[^=]+=", param):
+            raise click.UsageError(f"--param {param!r} is not NAME=VALUE.", ctx)
     directory = values["checkpoint_dir"]
     if directory is not None:
         try:

@@ -131,6 +131,7 @@ def run_job(options: JobOptions, executor: Executor | None = None) -> int:
         progress=progress,
         in_process=options.in_process or None,
         log_level=None if options.log_level is None else log_level_number(options.log_level),
+        job_parameters=options.job_parameters(),
     )
     path = _job_file(options.job)
     if path is None:

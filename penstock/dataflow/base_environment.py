@@ -25,7 +25,9 @@ from penstock.dataflow.config import (
     JobConfig,
     RestartStrategy,
     check_parallelism,
+    config_of_files,
     log_level_number,
+    with_environment,
 )
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import check_methods
@@ -62,13 +64,14 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
     """The settings of a program, the operators added to it, and its execution.
 
     Arguments:
-        config: the initial settings. If it is None, all settings have their defaults.
+        config: the initial settings. If it is None, they are those of `penstock.toml`, and else the
+            defaults.
     """
 
     _missing = ENVIRONMENT
 
     def __init__(self, config: JobConfig | None = None) -> None:
-        self._config = config or JobConfig()
+        self._config = config or config_of_files()
         self._graph = JobGraph()
         self._types: list[type] = []
         #: The index of the first operator that was added since the last execution.
@@ -309,7 +312,8 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         if in_process is not None:
             config = replace(config, in_process=in_process)
         graph = self._pending_graph([output.operator.id for output in outputs])
-        return Program(graph, current_options().applied_to(config), list(self._types))
+        config = current_options().applied_to(with_environment(config))
+        return Program(graph, config, list(self._types))
 
     def _pending_graph(self, more: Sequence[int]) -> JobGraph:
         graph = self._graph

@@ -36,7 +36,8 @@ class StreamExecutionEnvironment(BaseEnvironment):
     (Flink: `StreamExecutionEnvironment`.)
 
     Arguments:
-        config: the initial settings. If it is None, all settings have their defaults.
+        config: the initial settings. If it is None, they are those of `penstock.toml`, and else the
+            defaults.
     """
 
     @staticmethod
@@ -46,7 +47,8 @@ class StreamExecutionEnvironment(BaseEnvironment):
         """Return a new environment.
 
         Arguments:
-            configuration: the initial settings. If it is None, all settings have their defaults.
+            configuration: the initial settings. If it is None, they are those of `penstock.toml`,
+                and else the defaults.
 
         Raises:
             GraphError: if the value of a key of a `Configuration` is wrong.

@@ -9,7 +9,7 @@ This module imports neither the environment nor the runtime.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, Self
@@ -159,6 +159,7 @@ class RunOptions:
         progress: a function that is called with each event of the running job.
         in_process: whether to run the job inside this process.
         log_level: the level of the root logger in the job's processes.
+        job_parameters: parameters of the job, which replace those of the program by name.
     """
 
     parallelism: int | None = None
@@ -172,6 +173,7 @@ class RunOptions:
     progress: Callable[[dict[str, Any]], None] | None = None
     in_process: bool | None = None
     log_level: int | None = None
+    job_parameters: Mapping[str, str] = field(default_factory=dict)
 
     def applied_to(self, config: JobConfig) -> JobConfig:
         """Return a copy of a job's settings with these options applied."""
@@ -182,6 +184,8 @@ class RunOptions:
             "in_process": self.in_process,
             "log_level": self.log_level,
         }
+        if self.job_parameters:
+            overrides["job_parameters"] = {**config.job_parameters, **self.job_parameters}
         return replace(config, **{k: v for k, v in overrides.items() if v is not None})
 
 

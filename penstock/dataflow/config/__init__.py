@@ -15,6 +15,7 @@ from penstock.dataflow.config.execution_config import (
 )
 from penstock.dataflow.config.flink_keys import apply_configuration
 from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
+from penstock.dataflow.config.outer_settings import config_of_files, with_environment
 from penstock.dataflow.config.restart_strategies import RestartStrategies, RestartStrategy
 
 __all__ = [
@@ -30,5 +31,7 @@ __all__ = [
     "RuntimeExecutionMode",
     "apply_configuration",
     "check_parallelism",
+    "config_of_files",
     "log_level_number",
+    "with_environment",
 ]

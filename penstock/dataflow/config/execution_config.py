@@ -86,10 +86,29 @@ class ExecutionConfig:
         """Do nothing: Penstock copies only the records that another function could change."""
         return self
 
-    def set_global_job_parameters(self, global_job_parameters: Mapping[str, Any]) -> Any:
-        """Note parameters in the log of the program."""
-        _LOGGER.info("parameters of the job: %s", dict(global_job_parameters))
+    def set_global_job_parameters(
+        self, global_job_parameters: Mapping[str, Any] | Configuration
+    ) -> ExecutionConfig:
+        """Set parameters that the functions of the job read in their `RuntimeContext`.
+
+        They replace earlier ones. `penstock run --param NAME=VALUE` changes them.
+
+        Arguments:
+            global_job_parameters: the values by name. They become texts, as in PyFlink.
+
+        Raises:
+            GraphError: if the argument is not a mapping.
+        """
+        given = global_job_parameters
+        values = given.to_dict() if isinstance(given, Configuration) else given
+        if not isinstance(values, Mapping):
+            raise GraphError(f"set_global_job_parameters takes a mapping, not {values!r}")
+        self.config.job_parameters = {str(name): str(value) for name, value in values.items()}
         return self
+
+    def get_global_job_parameters(self) -> dict[str, str]:
+        """Return the parameters of the job, by name."""
+        return dict(self.config.job_parameters)
 
 
 class ExecutionSettings:

@@ -14,7 +14,7 @@ from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
 from penstock.dataflow.config.restart_strategies import RestartStrategies, RestartStrategy
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["KEYS", "apply_configuration"]
+__all__ = ["KEYS", "apply_configuration", "size_of_text"]
 
 _LOGGER = logging.getLogger("penstock")
 _SIZES = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
@@ -39,7 +39,12 @@ def _at_least(least: int) -> Callable[[str], int]:
     return number
 
 
-def _bytes(text: str) -> int:
+def size_of_text(text: str) -> int:
+    """Return the bytes of a text such as `512 mb`. A number is in bytes.
+
+    Raises:
+        ValueError: if the text is no size.
+    """
     found = re.fullmatch(r"(\d+) *([a-z]*)", text.lower())
     if found is None or found[2] not in _SIZES:
         raise ValueError("it is a size such as 512 mb")
@@ -74,8 +79,8 @@ KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "execution.checkpointing.dir": ("checkpoint_dir", without_scheme),
     "state.checkpoints.num-retained": ("retained", _at_least(1)),
     "state.checkpoints.dir": ("checkpoint_dir", without_scheme),
-    "state.storage.fs.memory-threshold": ("inline_threshold", _bytes),
-    "taskmanager.memory.managed.size": ("memory_bytes", _bytes),
+    "state.storage.fs.memory-threshold": ("inline_threshold", size_of_text),
+    "taskmanager.memory.managed.size": ("memory_bytes", size_of_text),
     "taskmanager.network.memory.buffer-debloat.target": (
         "buffer_debloat_target_seconds",
         _seconds,

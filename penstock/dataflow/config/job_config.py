@@ -5,7 +5,7 @@ The settings are sent to the JobManager and the workers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.dataflow.arguments.paths import without_scheme
@@ -82,6 +82,8 @@ class JobConfig:
         host: the address on which the job's processes listen for TCP connections from each other.
             If it is None, they use Unix sockets, which only processes of the same machine and user
             can reach.
+        job_parameters: parameters of the program, which its functions read in their
+            `RuntimeContext`.
     """
 
     name: str = "penstock job"
@@ -111,6 +113,7 @@ class JobConfig:
     in_process: bool = False
     codegen: bool = True
     host: str | None = None
+    job_parameters: dict[str, str] = field(default_factory=dict)
 
     def validate(self) -> None:
         """Raise a `GraphError` if a setting is out of range."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import overload
 
 from penstock.dataflow.state.descriptors import (
     AggregatingStateDescriptor,
@@ -78,6 +80,25 @@ class RuntimeContext(KeyedStateStore):
     @abstractmethod
     def get_attempt_number(self) -> int:
         """Return the number of earlier execution attempts of the job, which is 0 at first."""
+
+    def get_job_parameters(self) -> Mapping[str, str]:
+        """Return the parameters of the job: see `ExecutionConfig.set_global_job_parameters`."""
+        return {}
+
+    @overload
+    def get_job_parameter(self, key: str) -> str | None: ...
+
+    @overload
+    def get_job_parameter(self, key: str, default_value: str) -> str: ...
+
+    def get_job_parameter(self, key: str, default_value: str | None = None) -> str | None:
+        """Return a parameter of the job, or a default if the job does not have it.
+
+        Arguments:
+            key: the name of the parameter.
+            default_value: the default.
+        """
+        return self.get_job_parameters().get(key, default_value)
 
     def get_task_name_with_subtasks(self) -> str:
         """Return the name of the operator with its subtask, for example `Map (3/4)`."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from penstock.dataflow.state import (
@@ -45,6 +46,7 @@ class OperatorContext(RuntimeContext):
         side_outputs: the ids of the tags whose records the program reads.
         operator_state: the operator's operator state; None if it has none.
         now_ms: returns the time of day, in milliseconds since the epoch.
+        job_parameters: the parameters of the job.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class OperatorContext(RuntimeContext):
         side_outputs: Collection[str] = (),
         operator_state: OperatorStateBackend | None = None,
         now_ms: Callable[[], int] = wall_clock_of_machine,
+        job_parameters: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.name, self.uid = name, uid
         self.subtask, self.parallelism = subtask, parallelism
@@ -78,6 +81,7 @@ class OperatorContext(RuntimeContext):
         #: The current watermark of the operator, in milliseconds since the epoch.
         self.watermark = MIN_WATERMARK
         self.now_ms = now_ms
+        self._job_parameters = job_parameters
 
     @cached_property
     def states(self) -> StateStore:
@@ -115,6 +119,10 @@ class OperatorContext(RuntimeContext):
     def get_attempt_number(self) -> int:
         """Return the number of times that the job was started before, from 0."""
         return self.attempt
+
+    def get_job_parameters(self) -> Mapping[str, str]:
+        """Return the parameters of the job."""
+        return MappingProxyType(self._job_parameters)
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
         """Return the value state with the descriptor's name."""

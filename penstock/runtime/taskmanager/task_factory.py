@@ -343,6 +343,7 @@ class TaskFactory:
             self._functions[info.id].side_outputs,
             operator_state,
             self._system.wall_clock,
+            self._config.job_parameters,
         )
         if info.kind is OperatorKind.SINK:
             sink = self._functions[info.id].function
