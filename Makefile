@@ -52,6 +52,8 @@ examples: $(STAMP)
 	$(BIN)/python examples/shortest_paths.py --kill-worker-after 0
 	$(BIN)/python examples/connected_components.py --kill-worker-after 0
 	$(BIN)/python examples/page_rank.py --kill-worker-after 0
+	$(BIN)/python examples/connectors/sqlite_source.py
+	$(BIN)/python examples/connectors/sqlite_sink.py
 	$(BIN)/python examples/time/web_sessions.py
 	$(BIN)/python examples/time/hourly_counts.py
 	$(BIN)/python examples/time/deduplication.py

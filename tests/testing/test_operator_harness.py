@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -257,6 +258,7 @@ def test_an_exception_is_that_of_the_function_with_a_note():
     (note,) = caught.value.__notes__
     assert "in operator 'Map'" in note and "record:   0" in note
     assert caught.traceback[-1].name == "fail"
+    assert run(harness, 2) == [0.5]  # the harness goes on
 
 
 class Open(MapFunction):
@@ -323,3 +325,38 @@ def test_an_unknown_input_side_output_or_watermark_is_refused():
     harness.process_watermark(5)
     with pytest.raises(GraphError, match="never goes back"):
         harness.process_watermark(4)
+
+
+def test_a_debugger_sees_each_call_of_a_small_function():
+    lines: list[str] = []
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename == __file__ and event == "line":
+            lines.append(frame.f_code.co_name)
+        return trace
+
+    harness = OperatorHarness(lambda stream: stream.map(Named().map1).map(first))
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        harness.process_element(1)
+    finally:
+        sys.settrace(before)
+    assert lines.count("map1") == lines.count("first") == 1
+
+
+def test_a_window_join_of_two_inputs_runs_as_a_piece():
+    def piece(orders: Any, prices: Any) -> Any:
+        joined = orders.join(prices).where(first).equal_to(first)
+        windows = joined.window(TumblingEventTimeWindows.of(10))
+        return windows.apply(lambda order, price: (order[0], order[1] * price[1]))
+
+    harness = OperatorHarness(piece)
+    harness.process_element1(("tea", 2), 3)
+    harness.process_element2(("tea", 5), 7)
+    harness.process_element2(("tea", 6), 12)
+    restored = OperatorHarness.restore(harness.snapshot(), parallelism=2)
+    restored.process_watermark1(20)
+    assert restored.extract_output_values() == []
+    restored.process_watermark2(9)
+    assert restored.extract_output_records() == [TimedRecord(("tea", 10), 9)]

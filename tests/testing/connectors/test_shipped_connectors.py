@@ -20,6 +20,7 @@ from penstock import (
     SequenceSource,
     TextLines,
 )
+from penstock.connectors.columns import ParquetSink
 from penstock.testing.connectors import SinkConformance, SourceConformance
 
 LINES = [f"line {number}" for number in range(30)]
@@ -120,3 +121,17 @@ class TestFileSink(SinkConformance):
     def read_output(self, place: Path) -> list[Any]:
         files = sorted(place.glob("part-*"))
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+class TestParquetSink(SinkConformance):
+    def create_sink(self, place: Path) -> Any:
+        pytest.importorskip("pyarrow")
+        return ParquetSink(place, {"text": "string"}, row_group_rows=2)
+
+    def record(self, number: int) -> Any:
+        return {"text": f"record {number}"}
+
+    def read_output(self, place: Path) -> list[Any]:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        files = sorted(place.glob("part-*"))
+        return [row for file in files for row in parquet.read_table(file).to_pylist()]

@@ -272,3 +272,41 @@ def test_a_source_may_know_the_times_of_its_records() -> None:
     assert reader.read(10) is not None
     assert reader.snapshot_position() == join_position(4, [9, 30])
     assert task.watermarks.watermark > MIN_WATERMARK
+
+
+class Marked(SourceReader):
+    """Returns a record and a watermark with each read, and ends after three."""
+
+    def open(self, split: Split, position: Any) -> None:
+        self.next = position or 0
+
+    def read(self, max_records: int) -> Read:
+        self.next += 1
+        read = Read([self.next], self.next, finished=self.next == 3)
+        return TimedRead(read, [self.next * 10], self.next * 10 - 1)
+
+
+def test_watermarks_of_the_source_count_per_split_and_are_restored() -> None:
+    task = Task(WatermarkStrategy.no_watermarks())
+    readers = []
+    for name in ("a", "b"):
+        reader = TimedSplitReader(Marked(), task.clock, lambda: None, task.watermarks)
+        reader.open(Split(name), None)
+        readers.append(reader)
+    first, second = readers
+    batch = first.read(5)
+    assert batch is not None and batch.timestamps == [10]
+    assert task.behind == [], "the other split has no watermark yet"
+    second.read(5)
+    assert task.behind == [Watermark(9)]
+    first.read(5)
+    second.read(5)
+    assert task.behind == [Watermark(9), Watermark(19)]
+    position = first.snapshot_position()
+
+    restored = Task(WatermarkStrategy.no_watermarks())
+    again = TimedSplitReader(Marked(), restored.clock, lambda: None, restored.watermarks)
+    again.open(Split("a"), position)
+    again.read(5)
+    assert restored.behind == [Watermark(29)] and again.split is None
+    assert split_position(position)[0] == 2
