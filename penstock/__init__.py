@@ -35,9 +35,8 @@ if TYPE_CHECKING:
         SplitPoller,
         TransactionalSink,
     )
-    from penstock.connectors.columns import (
-        ParquetSink,
-    )
+    from penstock.connectors.columns import ArrowSource, ParquetSink, ParquetSource
+    from penstock.dataflow.columns import BatchFunction, ColumnTimestamps
     from penstock.dataflow.config import (
         CheckpointConfig,
         CheckpointingMode,
@@ -216,7 +215,8 @@ _WHERE = {
         "IterableSource JsonLines PrintSink SequenceSource SocketSource TextLines"
     ),
     "penstock.connectors.bases": "Batch BatchSink PollingSource SplitPoller TransactionalSink",
-    "penstock.connectors.columns": "ParquetSink",
+    "penstock.connectors.columns": "ArrowSource ParquetSink ParquetSource",
+    "penstock.dataflow.columns": "BatchFunction ColumnTimestamps",
     "penstock.dataflow.config": (
         "CheckpointConfig CheckpointingMode Configuration ExecutionConfig JobConfig "
         "RestartStrategies RuntimeExecutionMode"
@@ -283,8 +283,10 @@ __all__ = [
     "AggregatingStateDescriptor",
     "AllWindowFunction",
     "AllWindowedStream",
+    "ArrowSource",
     "AscendingTimestampsWatermarks",
     "Batch",
+    "BatchFunction",
     "BatchSink",
     "BoundedOutOfOrdernessWatermarks",
     "BroadcastConnectedStream",
@@ -300,6 +302,7 @@ __all__ = [
     "CoMapFunction",
     "CoProcessFunction",
     "CollectionSource",
+    "ColumnTimestamps",
     "Configuration",
     "ConnectedStreams",
     "ContinuousEventTimeTrigger",
@@ -368,6 +371,7 @@ __all__ = [
     "OperatorStateStore",
     "OutputTag",
     "ParquetSink",
+    "ParquetSource",
     "Partitioner",
     "PenstockError",
     "PollingSource",

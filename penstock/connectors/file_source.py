@@ -31,7 +31,7 @@ from penstock.dataflow.source import (
 )
 from penstock.dataflow.type_variables import T
 
-__all__ = ["FileSource"]
+__all__ = ["FileSource", "ends_of", "unreadable"]
 
 #: The number of bytes at each end of a file that the checksum for `verify_unchanged` includes.
 _END_BYTES = 4096
@@ -127,10 +127,10 @@ class _FileEnumerator(ListEnumerator):
         try:
             status = path.stat()
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         size = status.st_size
         step = size
-        ends = _ends(path, size) if self._source.verify_unchanged else ""
+        ends = ends_of(path, size) if self._source.verify_unchanged else ""
         if isinstance(self._source.format, LineFormat) and path.suffix != ".gz":
             step = self._source.split_bytes
         return [
@@ -174,14 +174,14 @@ class _FileReader(SourceReader):
                 start, end = payload["start"], payload["end"]
                 self._cursor = LineCursor(path, self._format, start, end, position)
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
 
     def read(self, max_records: int) -> Read:
         assert self._cursor is not None, "read before open"
         try:
             return self._cursor.read(max_records)
         except OSError as error:
-            raise _unreadable(self._path, error) from error
+            raise unreadable(self._path, error) from error
 
     def close(self) -> None:
         if self._cursor is not None:
@@ -214,10 +214,10 @@ class _FileReader(SourceReader):
         # Lines that are appended do not change the bytes up to the listed size. Snapshots of
         # Penstock 0.1 have no checksum of the first and last bytes.
         ends = payload.get("ends")
-        return status.st_size == size or (ends is not None and ends != _ends(self._path, size))
+        return status.st_size == size or (ends is not None and ends != ends_of(self._path, size))
 
 
-def _ends(path: Path, size: int) -> str:
+def ends_of(path: Path, size: int) -> str:
     """Return a checksum of the first and the last bytes among the first `size` bytes of a file.
 
     Raises:
@@ -229,11 +229,12 @@ def _ends(path: Path, size: int) -> str:
             file.seek(max(0, size - _END_BYTES))
             digest.update(file.read(min(size, _END_BYTES)))
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     return digest.hexdigest()
 
 
-def _unreadable(path: Path, error: OSError) -> JobError:
+def unreadable(path: Path, error: OSError) -> JobError:
+    """Return the error for a listed file that cannot be read any more."""
     if isinstance(error, FileNotFoundError):
         return JobError(
             f"{path} has vanished since the job listed it: restore it, or start the job afresh "

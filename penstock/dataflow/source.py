@@ -23,6 +23,7 @@ from penstock.dataflow.time.watermark import NO_TIMESTAMP
 from penstock.dataflow.type_variables import T_co
 
 __all__ = [
+    "ColumnarRead",
     "ListEnumerator",
     "Preparation",
     "Read",
@@ -100,6 +101,16 @@ class TimedRead(Read):
     def untimed(cls, read: Read, watermark: int) -> TimedRead:
         """Return a read of records without event times, with a watermark behind them."""
         return cls(read, [NO_TIMESTAMP] * len(read.records), watermark)
+
+
+class ColumnarRead(Read):
+    """The result of a read whose records are the rows of a `pyarrow.RecordBatch`.
+
+    The stream then has Arrow batches. The batch has at most as many rows as records were asked for.
+    """
+
+    #: The rows.
+    records: Any
 
 
 @dataclass(frozen=True)

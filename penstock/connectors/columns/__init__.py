@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.connectors.columns.arrow_source import ArrowSource
 from penstock.connectors.columns.parquet_sink import ParquetSink
+from penstock.connectors.columns.parquet_source import ParquetSource
 
-__all__ = ["ParquetSink"]
+__all__ = ["ArrowSource", "ParquetSink", "ParquetSource"]

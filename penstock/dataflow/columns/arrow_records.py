@@ -17,10 +17,14 @@ from penstock.dataflow.types import Row
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["arrow_of", "fit_schema", "one_row", "rows_of"]
+__all__ = ["arrow_of", "fit_schema", "one_row", "python_values", "rows_of"]
 
 
-def arrow_of(records: Sequence[Any], schema: pa.Schema | None = None) -> pa.RecordBatch:
+def arrow_of(
+    records: Sequence[Any],
+    schema: pa.Schema | None = None,
+    columns: Sequence[str] | None = None,
+) -> pa.RecordBatch:
     """Return the records as an Arrow batch.
 
     A field that a record lacks is null. Without a schema, the types follow from the values.
@@ -28,6 +32,8 @@ def arrow_of(records: Sequence[Any], schema: pa.Schema | None = None) -> pa.Reco
     Arguments:
         records: the rows. With a schema, they may also be plain tuples and lists of its width.
         schema: the schema of the batch, or None.
+        columns: without a schema, the fields that become columns; None for all. A field that no
+            record has becomes no column.
 
     Raises:
         JobError: if a record has no names, has a field that the schema lacks, or does not fit.
@@ -38,7 +44,7 @@ def arrow_of(records: Sequence[Any], schema: pa.Schema | None = None) -> pa.Reco
     rows = _dicts(records, names)
     found = dict.fromkeys(chain.from_iterable(rows))
     if names is None:
-        names = list(found)
+        names = [name for name in found if columns is None or name in columns]
     elif extra := [name for name in found if name not in names]:
         culprit = next(row for row in rows if extra[0] in row)
         raise JobError(
@@ -89,7 +95,7 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     Times in nanoseconds are cut to microseconds, because Python's classes have no nanoseconds.
     """
     names = batch.schema.names
-    columns = [_python_values(column) for column in batch.columns]
+    columns = [python_values(column) for column in batch.columns]
     if not columns:
         return [{} for _ in range(batch.num_rows)]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -100,10 +106,17 @@ def one_row(batch: pa.RecordBatch, index: int) -> dict[str, Any]:
     return rows_of(batch.slice(index, 1))[0]
 
 
-def _python_values(column: pa.Array) -> list[Any]:
+def python_values(column: pa.Array) -> list[Any]:
+    """Return the values of a column as Python objects; None for null."""
     import pyarrow as pa
 
     kind, types = column.type, pa.types
+    if not column.null_count and (types.is_integer(kind) or types.is_float64(kind)):
+        plain: list[Any] = column.to_numpy().tolist()
+        return plain
+    if not column.null_count and types.is_string(kind):
+        texts: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        return texts
     if types.is_dictionary(kind):
         column = column.dictionary_decode()
         kind = column.type

@@ -9,7 +9,11 @@ __all__ = ["check_event_time"]
 
 
 _INTERVAL = OperatorKind.KEYED_CO_INTERVAL_JOIN
-_WINDOWS = (OperatorKind.KEYED_WINDOW, OperatorKind.KEYED_CO_WINDOW)
+_WINDOWS = (
+    OperatorKind.KEYED_WINDOW,
+    OperatorKind.KEYED_CO_WINDOW,
+    OperatorKind.KEYED_COLUMNS,
+)
 
 
 def check_event_time(graph: JobGraph) -> None:
@@ -45,6 +49,8 @@ def _needs_timestamps(operator: Operator) -> bool:
     if operator.kind not in _WINDOWS:
         return getattr(operator.function, "needs_event_time", False) is True
     assigner = operator.function.assigner
+    if assigner is None:
+        return False
     return bool(assigner.is_event_time()) and type(assigner).__module__.startswith("penstock.")
 
 
@@ -56,5 +62,7 @@ def _gives_timestamps(operator: Operator) -> bool:
         if strategy is not None and strategy.extract_timestamp is not None:
             return True
         return not type(operator.function).__module__.startswith("penstock.connectors")
+    if operator.kind is OperatorKind.MAP_BATCHES:
+        return operator.function.timestamps is not None
     # The results of a window have the last timestamp of the window.
-    return operator.kind in _WINDOWS
+    return operator.kind in _WINDOWS and operator.function.assigner is not None

@@ -17,6 +17,7 @@ from typing import Any, Generic
 
 from penstock.dataflow.arguments.pyflink_names import KEYED_STREAM, STREAM, PyFlinkNames
 from penstock.dataflow.base_environment import BaseEnvironment
+from penstock.dataflow.columns.grouped_stream import StreamColumns
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
 from penstock.dataflow.streams.connected_streams import (
     BaseBroadcastConnectedStream,
@@ -57,6 +58,7 @@ __all__ = [
 class DataStream(
     PyFlinkNames,
     StreamTransformations,
+    StreamColumns,
     StreamPartitioning,
     StreamWindows,
     StreamConnecting,

@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, TypeAlias, overload
 from penstock.dataflow.arguments.durations import DurationLike
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.base_environment import BaseEnvironment
+from penstock.dataflow.columns.grouped_stream import StreamColumns
 from penstock.dataflow.functions import (
     BroadcastProcessFunction,
     CoFlatMapFunction,
@@ -95,6 +96,7 @@ _AnyAllWindow: TypeAlias = (
 class DataStream(
     PyFlinkNames,
     StreamTransformations[T_co],
+    StreamColumns["DataStream[Any]"],
     StreamPartitioning[T_co, "DataStream[T_co]"],
     StreamWindows[T_co, "DataStream[T_co]"],
     StreamConnecting,

@@ -20,6 +20,7 @@ from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.network.channel_log import EdgeIdentity
 from penstock.runtime.network.elements import Barrier, Element, TimeElement, WatermarkStatus
 from penstock.runtime.network.input_channel import InputChannel
+from penstock.runtime.serialization.arrow_batch import ArrowBuffer
 from penstock.runtime.serialization.record_batch import ColumnBuffer, RecordBatch, RecordBuffer
 
 __all__ = [
@@ -45,6 +46,8 @@ class OutputChannel(ABC):
 
     def __init__(self, batch_records: int) -> None:
         self.pending = RecordBuffer()
+        #: Arrow batches that are not sealed yet, or None. They are before all records of `pending`.
+        self.gathered: ArrowBuffer | None = None
         #: The number of records at which the buffer is sealed now. It is lower than
         #: `batch_records` for large records and slow consumers.
         self.limit = batch_records
@@ -84,13 +87,44 @@ class OutputChannel(ABC):
 
     def seal(self) -> None:
         """Make batches of all records in the buffer, which is empty afterwards."""
+        if self.gathered is not None:
+            self.seal_arrow()
         self._cut_full_batches()
         if self.pending.records:
             self._seal_buffer()
         self._since = None
 
+    def append_arrow(self, batch: RecordBatch) -> None:
+        """Append an Arrow batch behind all records of the channel.
+
+        Small batches gather until they have `arrow_limit()` rows, because a batch of a few rows
+        costs as much as a large one.
+        """
+        if self.pending.records:
+            self.seal()
+        if self.gathered is None:
+            self.gathered = ArrowBuffer()
+        self.gathered.append(batch)
+        if self.gathered.count >= self.arrow_limit():
+            self.seal_arrow()
+
+    def seal_arrow(self) -> None:
+        """Make batches of the Arrow batches that were gathered."""
+        if self.gathered is None:
+            return
+        gathered, self.gathered = self.gathered, None
+        limit = self.arrow_limit()
+        for batch in gathered.merged():
+            if batch.count <= limit + limit // 2:
+                self.sealed.append(batch)
+                continue
+            for begin in range(0, batch.count, limit):
+                self.sealed.append(batch.slice(begin, begin + limit))
+        self._since = None
+
     def seal_full(self) -> None:
         """Make full batches, and leave the other records in the buffer."""
+        self.seal_arrow()
         self._cut_full_batches()
         if len(self.pending.records) >= self.limit:
             self._seal_buffer()
@@ -183,6 +217,13 @@ class OutputChannel(ABC):
         self.send_marker(element)
 
     @abstractmethod
+    def arrow_limit(self) -> int:
+        """Return the number of rows at which Arrow batches are sealed.
+
+        In contrast to `limit`, it may be greater than `batch_records`.
+        """
+
+    @abstractmethod
     def has_credit(self) -> bool:
         """Return whether a batch may be sent now."""
 
@@ -208,6 +249,10 @@ class LocalOutputChannel(OutputChannel):
         self.channel = channel
         self._records = batch_records
         self.limit = min(batch_records, channel.desired_records)
+
+    def arrow_limit(self) -> int:
+        """Return the number of rows that the receiving task wants in a batch."""
+        return self.channel.desired_records
 
     def has_credit(self) -> bool:
         """Return whether the receiving end has room for another batch."""
@@ -270,6 +315,10 @@ class RemoteOutputChannel(OutputChannel):
         self._adjust_limit()
         sender.report_desired_records(self._adjust_limit)
 
+    def arrow_limit(self) -> int:
+        """Return the number of rows that the receiver wants, and that fit into a batch."""
+        return max(1, min(self._fit, self.sender.desired_records))
+
     def has_credit(self) -> bool:
         """Return whether the sender has a credit for another batch."""
         return self.sender.credits > 0
@@ -325,7 +374,7 @@ def seal_due(outputs: Iterable[OutputChannel], clock: Callable[[], float], timeo
     now = -1.0
     for output in outputs:
         records = output.pending.records
-        if not records:
+        if not records and output.gathered is None:
             continue
         if len(records) >= output.limit:
             output.seal_full()

@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import length_hint
 from typing import Any
 
+from penstock.dataflow.columns.column_key import ColumnKey
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.graph.key_groups import key_group, subtask_of_key_group
 from penstock.dataflow.graph.keys import canonical
 from penstock.runtime import codegen
+from penstock.runtime.network.column_router import ColumnRouter
 from penstock.runtime.network.output_channel import LocalOutputChannel, OutputChannel
+from penstock.runtime.serialization.arrow_batch import ArrowBatch
 from penstock.runtime.serialization.record_batch import RecordBatch, RecordBuffer
 
 __all__ = [
@@ -62,6 +65,13 @@ class StreamPartitioner(ABC):
         A batch with event times, and each batch behind it, must be passed to `_route_timed`.
         """
 
+    def route_arrow(self, batch: RecordBatch) -> None:
+        """Append the rows of an Arrow batch to the output channels that they belong to.
+
+        By default, they are appended as dicts.
+        """
+        self.route(batch)
+
     def _route_timed(self, batch: RecordBatch) -> None:
         """Append each record with its event time to the buffers that it belongs to."""
         if not self._timed:
@@ -86,23 +96,16 @@ class ForwardPartitioner(StreamPartitioner):
         records = batch.rows()
         self.outputs[0].buffer.extend(records)
 
+    def route_arrow(self, batch: RecordBatch) -> None:
+        """Append an Arrow batch to the output channel."""
+        self.outputs[0].append_arrow(batch)
+
     def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
         self.outputs[0].pending.extend_timed(records, timestamps)
 
 
-class GlobalPartitioner(StreamPartitioner):
+class GlobalPartitioner(ForwardPartitioner):
     """Sends all records to the first subtask."""
-
-    def route(self, batch: RecordBatch) -> None:
-        """Append all records to the buffer of the first output channel."""
-        if self._timed or batch.timestamps is not None:
-            self._route_timed(batch)
-            return
-        records = batch.rows()
-        self.outputs[0].buffer.extend(records)
-
-    def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
-        self.outputs[0].pending.extend_timed(records, timestamps)
 
 
 class BroadcastPartitioner(StreamPartitioner):
@@ -126,6 +129,11 @@ class BroadcastPartitioner(StreamPartitioner):
         records = batch.rows()
         for output in self.outputs:
             output.buffer.extend(self._for_output(output, records))
+
+    def route_arrow(self, batch: RecordBatch) -> None:
+        """Append an Arrow batch, which never changes, to each output channel."""
+        for output in self.outputs:
+            output.append_arrow(batch)
 
     def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
         for output in self.outputs:
@@ -159,6 +167,15 @@ class RebalancePartitioner(StreamPartitioner):
         for offset in range(min(count, len(records))):
             self.outputs[(self._next + offset) % count].buffer.extend(records[offset::count])
         self._next = (self._next + len(records)) % count
+
+    def route_arrow(self, batch: RecordBatch) -> None:
+        """Append one piece of an Arrow batch to each output channel."""
+        count, size = len(self.outputs), batch.count
+        pieces = min(count, size)
+        for piece in range(pieces):
+            part = batch.slice(piece * size // pieces, (piece + 1) * size // pieces)
+            self.outputs[(self._next + piece) % count].append_arrow(part)
+        self._next = (self._next + pieces) % count
 
     def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
         count = len(self.outputs)
@@ -265,6 +282,9 @@ class HashPartitioner(StreamPartitioner):
         functions = {"key_of": selector}
         self._loop = codegen.specialize(route_records, functions) or route_records
         self._timed_loop: Callable[..., None] | None = None
+        self._columns: ColumnRouter | None = None
+        if isinstance(selector, ColumnKey):
+            self._columns = ColumnRouter(selector.columns, self._subtask_of, parallelism)
 
     def route(self, batch: RecordBatch) -> None:
         """Append each record to the output channel of its key."""
@@ -279,6 +299,14 @@ class HashPartitioner(StreamPartitioner):
             self._check_current(error, records)
             raise
         self.iterator = None
+
+    def route_arrow(self, batch: RecordBatch) -> None:
+        """Append the rows of an Arrow batch by the columns of their keys."""
+        if self._columns is None or not isinstance(batch, ArrowBatch):
+            self.route(batch)
+            return
+        for subtask, part in self._columns.split(batch):
+            self.outputs[subtask].append_arrow(part)
 
     def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
         loop = self._timed_loop
@@ -319,6 +347,10 @@ class HashPartitioner(StreamPartitioner):
     def _find(self, key: Any) -> RecordBuffer:
         group = key_group(canonical(key), self._max_parallelism)
         return self._pending[subtask_of_key_group(group, self._max_parallelism, self._parallelism)]
+
+    def _subtask_of(self, key: Any) -> int:
+        group = key_group(canonical(key), self._max_parallelism)
+        return subtask_of_key_group(group, self._max_parallelism, self._parallelism)
 
     def _checked_key(self, record: Any) -> Any:
         """Return the key of a record.

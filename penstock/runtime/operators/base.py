@@ -88,6 +88,9 @@ class RunningOperator(ABC):
         """Call `initialize_state` of a function with operator state, before `open`."""
         initialize_function(self.function, self.context)
 
+    def write_state(self) -> None:
+        """Write state that the operator holds by itself into its keyed state, before a barrier."""
+
     def capture_operator_state(self, number: int, timestamp: int) -> OperatorStateSnapshot | None:
         """Return the operator state at the barrier of a snapshot; None if there is none.
 

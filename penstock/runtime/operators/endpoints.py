@@ -40,6 +40,8 @@ class SinkOperator(RecordLoopOperator):
         """Pass a batch of records to the sink's writer, and return an empty batch."""
         if self.writer.per_record is not None:
             self._run_loop(batch)
+        elif batch.arrow is not None and self.writer.write_columns is not None:
+            self.writer.write_columns(batch.arrow)
         else:
             self.writer.write(batch.rows())
         return EMPTY

@@ -9,6 +9,8 @@ from typing import Any
 from penstock.dataflow.functions import method_of
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.runtime.operators.base import RunningOperator
+from penstock.runtime.operators.columns.batch_operator import BatchOperator
+from penstock.runtime.operators.columns.choice import make_columns_operator
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.endpoints import SourceOperator
 from penstock.runtime.operators.joins.table_join import TableJoinOperator
@@ -35,12 +37,14 @@ _UNKEYED: dict[OperatorKind, Callable[[Any, OperatorContext], RunningOperator]] 
     OperatorKind.FILTER: FilterOperator,
     OperatorKind.PROCESS: ProcessOperator,
     OperatorKind.TABLE_JOIN: TableJoinOperator,
+    OperatorKind.MAP_BATCHES: BatchOperator,
 }
 _KEYED: dict[OperatorKind, Callable[..., RunningOperator]] = {
     OperatorKind.KEYED_REDUCE: KeyedReduceOperator,
     OperatorKind.KEYED_COUNT: KeyedCountOperator,
     OperatorKind.KEYED_WINDOW: make_window_operator,
     OperatorKind.KEYED_PROCESS: KeyedProcessOperator,
+    OperatorKind.KEYED_COLUMNS: make_columns_operator,
     **{
         kind: partial(KeyedFunctionOperator, kind=kind)
         for kind in (

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from penstock.dataflow.source import Read, SourceReader, Split, TimedRead
+from penstock.dataflow.source import ColumnarRead, Read, SourceReader, Split, TimedRead
 from penstock.runtime.operators.event_time.source_watermarks import (
     SourceWatermarks,
     join_position,
     split_position,
 )
+from penstock.runtime.serialization.arrow_batch import ArrowBatch
 from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["OffloadRead", "SplitReader", "TimedSplitReader", "Wait", "make_split_reader"]
@@ -104,7 +105,11 @@ class SplitReader:
         self._due = self._clock() + read.wait_seconds if read.wait_seconds > 0 else 0.0
         if read.finished:
             self.split = None
-        if type(read) is not TimedRead:
+        if read.__class__ is Read:  # takes less time than `type(read)`
+            return RecordBatch(read.records)
+        if isinstance(read, ColumnarRead):
+            return ArrowBatch(read.records)
+        if not isinstance(read, TimedRead):
             return RecordBatch(read.records)
         self.watermark = read.watermark
         return RecordBatch(read.records, None, read.timestamps)

@@ -17,6 +17,7 @@ from itertools import chain
 from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
+from penstock.runtime.serialization.arrow_batch import ArrowBatch, decode_arrow, encode_arrow
 from penstock.runtime.serialization.columns import columns_of
 from penstock.runtime.serialization.leaf_encoding import ATOMS
 from penstock.runtime.serialization.record_batch import RecordBatch
@@ -34,8 +35,9 @@ __all__ = ["BatchCodec"]
 # The kinds of batches. The kind is the first item of a batch's array. A PLAIN batch holds atoms, or
 # lists of atoms. A ROWS batch holds the bytes of one value. The other kinds hold columns: a column
 # is an array of atoms, or the bytes of a batch. A TIMED batch holds the event times of its records,
-# as little-endian integers of 64 bits, and then the items of a batch of another kind.
-_PLAIN, _ROWS, _TUPLES, _DICTS, _OBJECTS, _TIMED = range(6)
+# as little-endian integers of 64 bits, and then the items of a batch of another kind. An ARROW
+# batch holds a stream in Arrow's IPC format.
+_PLAIN, _ROWS, _TUPLES, _DICTS, _OBJECTS, _TIMED, _ARROW = range(7)
 
 # The number of items from which on a column may be written in one of two short forms. If all items
 # are equal, the column is a map of the number of items to the item. If all items are strings, the
@@ -86,10 +88,13 @@ class BatchCodec:
 
         Raises `UnsupportedTypeError` as `encode` does.
         """
-        columns, timestamps = batch.columns(), batch.timestamps
-        if columns is None and timestamps is None:
+        columns = batch.columns()
+        timestamps = batch.timestamps
+        if columns is None and timestamps is None and batch.arrow is None:
             return self.encode(batch.rows())
         header = [] if timestamps is None else [_TIMED, _encode_times(timestamps)]
+        if batch.arrow is not None:
+            return self._pack([*header, _ARROW, encode_arrow(batch.arrow)])
         try:
             return self._pack(header + self._arrange_batch(batch, columns, False))
         except NOT_PLAIN:
@@ -113,6 +118,8 @@ class BatchCodec:
                 return self._with_times(parts[1], parts[2:])
             if parts[0] == _TUPLES:
                 return RecordBatch.of_columns(self._items_of(parts[1:], _MAX_LEVELS))
+            if parts[0] == _ARROW:
+                return ArrowBatch(decode_arrow(parts[1]))
             return RecordBatch(self._restore(parts, _MAX_LEVELS))
         except ProtocolError:
             raise
@@ -122,6 +129,8 @@ class BatchCodec:
     def _with_times(self, times: bytes, parts: list[Any]) -> RecordBatch:
         if parts[0] == _TUPLES:
             batch = RecordBatch.of_columns(self._items_of(parts[1:], _MAX_LEVELS))
+        elif parts[0] == _ARROW:
+            batch = ArrowBatch(decode_arrow(parts[1]))
         else:
             batch = RecordBatch(self._restore(parts, _MAX_LEVELS))
         timestamps = _decode_times(times)
@@ -129,7 +138,8 @@ class BatchCodec:
             raise ProtocolError(
                 f"a batch of {len(batch)} records has {len(timestamps)} event times"
             )
-        return batch.with_timestamps(timestamps)
+        packed: Any = timestamps
+        return batch.with_timestamps(packed if batch.arrow is not None else timestamps.tolist())
 
     def _arrange(self, values: Sequence[Any], careful: bool, levels: int) -> list[Any]:
         """Return the array that msgpack packs for a batch of records or values.
@@ -274,16 +284,16 @@ class BatchCodec:
         return columns
 
 
-def _encode_times(timestamps: list[int]) -> bytes:
-    times = array("q", timestamps)
+def _encode_times(timestamps: Any) -> bytes:
+    times = array("q", timestamps) if type(timestamps) is not array else timestamps[:]
     if sys.byteorder == "big":
         times.byteswap()
     return times.tobytes()
 
 
-def _decode_times(data: bytes) -> list[int]:
+def _decode_times(data: bytes) -> array[int]:
     times = array("q")
     times.frombytes(data)
     if sys.byteorder == "big":
         times.byteswap()
-    return times.tolist()
+    return times

@@ -41,13 +41,19 @@ class RecordBatch:
 
     __slots__ = ("_columns", "_rows", "count", "timestamps")
 
+    #: The rows as a `pyarrow.RecordBatch`; None except for an `ArrowBatch`. (As an attribute of the
+    #: class, it costs other batches nothing.)
+    arrow: Any = None
+
     def __init__(
         self,
         rows: list[Any],
         columns: list[list[Any]] | None = None,
         timestamps: list[int] | None = None,
     ) -> None:
-        self._rows, self._columns, self.timestamps = rows, columns, timestamps
+        self._rows = rows
+        self._columns = columns
+        self.timestamps = timestamps
         #: The number of records.
         self.count = len(rows if columns is None else columns[0])
 

@@ -124,10 +124,14 @@ class ChainRunner:
 
     def emit(self, node: ChainNode, out: RecordBatch) -> None:
         """Pass the output of an operator to its child operators and partitioners."""
-        operator, count = node.operator, out.count
+        operator = node.operator
+        count = out.count
         operator.records_out += count
         # A consumer may change its records, and the other consumers must not see the change.
-        copies = node.shared and not self._codec.is_immutable_batch(out.rows())
+        # An Arrow batch never changes, and each consumer makes rows of its own.
+        copies = (
+            node.shared and out.arrow is None and not self._codec.is_immutable_batch(out.rows())
+        )
         for child in node.children:
             self.process(child, self._copy(out) if copies else out, count)
         if node.partitioners:
@@ -138,7 +142,10 @@ class ChainRunner:
             if node.inner and partitioner in node.inner:
                 self._record_emission(routed, partitioner in node.back_edges)
             try:
-                partitioner.route(routed)
+                if routed.arrow is None:
+                    partitioner.route(routed)
+                else:
+                    partitioner.route_arrow(routed)
             except BaseException as error:
                 operator.follow(partitioner.iterator)
                 raise to_job_error(error, operator, routed, partitioner.place) from error

@@ -53,7 +53,8 @@ class SliceRunner:
             began: the time at which the source began to read the batch. None means the current
                 time.
         """
-        self.batch, self._channel = batch, channel
+        self.batch = batch
+        self._channel = channel
         if self._chain.second_input and channel is not None:
             self._chain.select_input(channel.id.link)
         self.run(began)
@@ -64,7 +65,9 @@ class SliceRunner:
         Arguments:
             began: the time at which the work for the slice began. None means the current time.
         """
-        batch, position, size = self.batch, self._position, self.sizer.slice
+        batch = self.batch
+        position = self._position
+        size = self.sizer.slice
         assert batch is not None
         count = batch.count - position
         # A short rest is processed in the same slice. A separate slice for it would cost as much
@@ -73,6 +76,8 @@ class SliceRunner:
             part = batch.slice(position) if position else batch
             self.batch, self._position = None, 0
         else:
+            if batch.arrow is not None:
+                self.sizer.process_columns()
             # The rest is not copied. Copying it would touch all of its records in each slice.
             part, count = batch.slice(position, position + size), size
             self._position = position + size

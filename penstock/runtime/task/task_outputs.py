@@ -71,7 +71,7 @@ class TaskOutputs:
     def seal(self) -> None:
         """Make batches of all records in the output buffers."""
         for channel in self.channels:
-            if channel.pending.records:
+            if channel.pending.records or channel.gathered is not None:
                 channel.seal()
 
     def broadcast(self, element: Element, on_sent: Callable[[], None] | None = None) -> None:

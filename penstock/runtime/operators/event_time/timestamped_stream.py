@@ -15,6 +15,7 @@ from penstock.dataflow.time.watermark_generators import (
 )
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.operators.event_time.timestamps import TimestampAssignment
+from penstock.runtime.serialization.arrow_batch import event_times
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.user_code.errors import to_job_error
 
@@ -96,7 +97,9 @@ class TimestampedStream(WatermarkOutput):
         self._active = True
         generator, timestamps = self._generator, batch.times()
         if type(generator) in _WHOLE_BATCH:
-            generator.on_event(None, max(timestamps), self)
+            times = event_times(batch) if batch.arrow is not None else None
+            highest = max(timestamps) if times is None else int(times.max())
+            generator.on_event(None, highest, self)
         elif type(generator) is not NoWatermarks:
             begin = 0
             for end in self._observe(batch.rows(), timestamps):

@@ -6,9 +6,12 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from penstock.dataflow.columns.column_key import column_named
+from penstock.dataflow.columns.column_times import ColumnTimestamps, milliseconds_of_column
 from penstock.dataflow.errors import JobError
 from penstock.runtime import codegen
 from penstock.runtime.operators.user_loop import UserLoop
+from penstock.runtime.serialization.arrow_batch import packed_times
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.user_code.errors import current_index, to_job_error
 
@@ -38,6 +41,9 @@ class TimestampAssignment:
 
     def __init__(self, extract: Callable[[Any, int], int], operator: str) -> None:
         self._extract = extract
+        assigner = getattr(extract, "__self__", None)
+        #: The column that holds the event times, or None. It is used for Arrow batches.
+        self._column = assigner.column if isinstance(assigner, ColumnTimestamps) else None
         self._operator = operator
         self._loop = UserLoop(assign_timestamps, {"function": extract})
         #: The iterator over the records; its position shows which record caused an error.
@@ -59,6 +65,9 @@ class TimestampAssignment:
         Raises:
             JobError: if the function raises an error, or returns something else than an integer.
         """
+        if self._column is not None and batch.arrow is not None:
+            times: list[int] = self._assign_column(batch.arrow, self._column)
+            return times
         columns, before = batch.columns(), batch.times()
         loop = None if columns is None else self._loop.over_columns(len(columns))
         try:
@@ -76,6 +85,14 @@ class TimestampAssignment:
             raise self._refused(batch, times) from None
         # Subclasses of `int` and the integers of NumPy become plain integers.
         return times if set(map(type, times)) <= {int} else checked.tolist()
+
+    def _assign_column(self, arrow: Any, name: str) -> Any:
+        """Return the event times that a column of an Arrow batch holds."""
+        try:
+            return packed_times(milliseconds_of_column(column_named(arrow, name), name))
+        except JobError as error:
+            error.operator = error.operator or self._operator
+            raise
 
     def _error(self, error: BaseException, batch: RecordBatch, before: list[int]) -> JobError:
         index = current_index(self.iterator, batch)

@@ -93,6 +93,8 @@ class StateCapture:
         if self.keep_state:
             # This comes first, because a function may also change its keyed state here.
             self._capture_operator_state(snapshot)
+            for operator in self._chain.operators:
+                operator.write_state()
             snapshot.captures.update(
                 (uid, backend.capture(number)) for uid, backend in self._backends.items()
             )

@@ -1,0 +1,114 @@
+"""Describe aggregations over columns: what `agg` computes for each group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.windows import (
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
+
+__all__ = ["AGGREGATES", "Aggregate", "ColumnAggregation", "check_window", "parse_aggregates"]
+
+#: The functions of `agg`. Nulls count for none of them, except for `count` of all rows.
+AGGREGATES = ("count", "sum", "min", "max", "mean")
+#: The column that stands for whole rows.
+ALL = "*"
+_WINDOW_COLUMNS = ("window_start", "window_end")
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One column of the result of an aggregation.
+
+    Arguments:
+        name: the name of the column in the result.
+        function: one of `AGGREGATES`.
+        column: the column whose values are combined; `*` to count all rows.
+    """
+
+    name: str
+    function: str
+    column: str
+
+
+@dataclass(frozen=True)
+class ColumnAggregation:
+    """An aggregation over columns, which an operator runs.
+
+    Arguments:
+        keys: the columns of the key.
+        aggregates: what is computed for each group.
+        assigner: the windows; None for running aggregates.
+    """
+
+    keys: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    assigner: Any = None
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the input that the aggregation reads."""
+        read = [*self.keys, *(one.column for one in self.aggregates if one.column != ALL)]
+        return list(dict.fromkeys(read))
+
+
+def parse_aggregates(
+    keys: Sequence[str], given: Mapping[str, Any], windowed: bool
+) -> tuple[Aggregate, ...]:
+    """Return the aggregates that the arguments of `agg` describe.
+
+    Arguments:
+        keys: the columns of the key.
+        given: a pair (column, function) for the name of each column of the result.
+        windowed: whether the result also has the columns of the window.
+
+    Raises:
+        GraphError: if there is no argument, or one is wrong.
+    """
+    if not given:
+        raise GraphError('agg needs an aggregate: agg(total=("amount", "sum"), n=("*", "count"))')
+    taken = {*keys, *(_WINDOW_COLUMNS if windowed else ())}
+    aggregates = []
+    for name, pair in given.items():
+        if name in taken:
+            raise GraphError(f"agg has a column {name!r} already: give the aggregate another name")
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise GraphError(
+                f"the aggregate {name!r} is a pair of a column and a function, such as "
+                f'("amount", "sum"), not {pair!r}'
+            )
+        column, function = pair
+        if function not in AGGREGATES:
+            raise GraphError(
+                f"the function of the aggregate {name!r} is one of {', '.join(AGGREGATES)}, "
+                f"not {function!r}"
+            )
+        if not isinstance(column, str) or not column:
+            raise GraphError(f"the aggregate {name!r} needs the name of a column, not {column!r}")
+        if column == ALL and function != "count":
+            raise GraphError(f'"*" is only counted: the aggregate {name!r} needs a column')
+        aggregates.append(Aggregate(name, function, column))
+    return tuple(aggregates)
+
+
+def check_window(assigner: WindowAssigner) -> Any:
+    """Return the window assigner of an aggregation over columns.
+
+    Raises:
+        GraphError: if it is of another kind than tumbling or sliding windows by event time.
+    """
+    if isinstance(assigner, TumblingEventTimeWindows | SlidingEventTimeWindows):
+        slide = getattr(assigner, "slide", assigner.size)
+        if slide > assigner.size:
+            raise GraphError(f"{assigner!r} has gaps: the slide is longer than the size")
+        return assigner
+    raise GraphError(
+        f"group_by(...).window takes TumblingEventTimeWindows or SlidingEventTimeWindows, not "
+        f"{assigner!r}: for other windows, use key_by(...).window(...), which works on rows"
+    )

@@ -1,0 +1,153 @@
+"""Keys that are columns: the key selector of `group_by`, and the distinct keys of a batch.
+
+A row and an Arrow batch must give the same key for the same values. Otherwise the same key would go
+to two subtasks. So both make Python values, and these decide the key group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.dataflow.columns.arrow import array_of
+from penstock.dataflow.columns.arrow_records import python_values
+from penstock.dataflow.errors import GraphError, JobError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+__all__ = ["ColumnKey", "DistinctKeys", "column_named", "distinct_keys", "distinct_values"]
+
+
+class ColumnKey:
+    """Returns the key of a row: the value of one column, or the tuple of the values of several.
+
+    Arguments:
+        columns: the names of the columns.
+
+    Raises:
+        GraphError: if there is no name, or a name is no text.
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        if not columns or not all(isinstance(name, str) and name for name in columns):
+            raise GraphError(f"the key is the name of a column or more, not {list(columns)!r}")
+        if len(set(columns)) < len(columns):
+            raise GraphError(f"a column is twice in the key: {', '.join(columns)}")
+        self.columns = tuple(columns)
+
+    def __call__(self, record: Any) -> Any:
+        """Return the key of a row, which is a dict, a Row, a named tuple or a dataclass."""
+        if isinstance(record, dict):
+            key = tuple([record[name] for name in self.columns])
+        else:
+            key = tuple([getattr(record, name) for name in self.columns])
+        return key if len(key) > 1 else key[0]
+
+
+def column_named(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """Return a column of a batch.
+
+    Raises:
+        JobError: if the batch has no such column, or has it twice.
+    """
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        many = batch.schema.names.count(name) > 1
+        problem = "two columns" if many else "no column"
+        raise JobError(f"a batch has {problem} {name!r}; its columns are {batch.schema.names}")
+    return batch.column(index)
+
+
+class DistinctKeys:
+    """The distinct keys of a batch, in the order of their first rows.
+
+    Arguments:
+        codes: the index of the key of each row.
+        keys: the keys: as Python values, or as an array of whole numbers.
+    """
+
+    def __init__(self, codes: np.ndarray[Any, Any], keys: list[Any] | np.ndarray[Any, Any]) -> None:
+        self.codes = codes
+        #: The keys as an array, if they are whole numbers; otherwise None.
+        self.whole_numbers = None if isinstance(keys, list) else keys
+        self._values = keys if isinstance(keys, list) else None
+
+    def __len__(self) -> int:
+        return len(self.values if self.whole_numbers is None else self.whole_numbers)
+
+    def of_rows(self, rows: np.ndarray[Any, Any]) -> DistinctKeys:
+        """Return the keys of some rows of the batch."""
+        import numpy as np
+
+        codes = self.codes[rows]
+        is_used = np.zeros(len(self), np.bool_)
+        is_used[codes] = True
+        used = np.flatnonzero(is_used)
+        new_codes = np.empty(len(self), codes.dtype)
+        new_codes[used] = np.arange(len(used))
+        keys: Any = self.whole_numbers
+        keys = [self.values[at] for at in used.tolist()] if keys is None else keys[used]
+        return DistinctKeys(new_codes[codes], keys)
+
+    @property
+    def values(self) -> list[Any]:
+        """Return the keys as Python values."""
+        if self._values is None:
+            assert self.whole_numbers is not None
+            self._values = self.whole_numbers.tolist()
+        return self._values
+
+
+def distinct_keys(batch: pa.RecordBatch, names: Sequence[str]) -> DistinctKeys:
+    """Return the distinct keys of a batch, and the index of the key of each row.
+
+    Arguments:
+        batch: the rows.
+        names: the names of the columns of the key.
+
+    Raises:
+        JobError: if a column is missing, or its type is not allowed for keys.
+    """
+    first = distinct_values(column_named(batch, names[0]), names[0])
+    if len(names) == 1:
+        return first
+    items = [first.values]
+    combined = first.codes.astype("int64")
+    for name in names[1:]:
+        keys = distinct_values(column_named(batch, name), name)
+        items.append(keys.values)
+        combined = combined * len(keys) + keys.codes
+    encoded = array_of(combined).dictionary_encode()
+    left = encoded.dictionary.to_numpy()
+    parts: list[list[Any]] = []
+    for values in reversed(items):
+        left, index = left // len(values), left % len(values)
+        parts.append([values[at] for at in index.tolist()])
+    return DistinctKeys(encoded.indices.to_numpy(), list(zip(*reversed(parts), strict=True)))
+
+
+def distinct_values(column: pa.Array, name: str) -> DistinctKeys:
+    """Return the distinct values of a column, and the index of the value of each row."""
+    import numpy as np
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    try:
+        encoded = column.dictionary_encode(null_encoding="encode")
+    except (pa.ArrowException, NotImplementedError) as error:
+        raise JobError(f"column {name!r} of type {column.type} cannot be a key: {error}") from None
+    codes = encoded.indices.to_numpy()
+    if pa.types.is_integer(column.type) and not encoded.dictionary.null_count:
+        return DistinctKeys(codes, encoded.dictionary.to_numpy())
+    values = python_values(encoded.dictionary)
+    if not (pa.types.is_floating(column.type) or pa.types.is_temporal(column.type)):
+        return DistinctKeys(codes, values)
+    # Values that differ in Arrow may be equal in Python, such as 0.0 and -0.0.
+    places: dict[Any, int] = {}
+    place_of = np.array([places.setdefault(value, len(places)) for value in values], codes.dtype)
+    if len(places) == len(values):
+        return DistinctKeys(codes, values)
+    return DistinctKeys(place_of[codes], list(places))

@@ -1,0 +1,95 @@
+"""Event times that are a column."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.time.timestamp_assigner import TimestampAssigner
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+__all__ = ["ColumnTimestamps", "milliseconds_of_column"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)  # noqa: UP017 - `datetime.UTC` would read worse
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class ColumnTimestamps(TimestampAssigner):
+    """Takes the event time of each row from a column.
+
+        WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5)) \\
+            .with_timestamp_assigner(ColumnTimestamps("at"))
+
+    The column has times, or whole numbers of milliseconds since the epoch. Times without a zone are
+    in UTC.
+
+    Arguments:
+        column: the name of the column.
+
+    Raises:
+        GraphError: if the name is not a text.
+    """
+
+    def __init__(self, column: str) -> None:
+        if not isinstance(column, str) or not column:
+            raise GraphError(f"ColumnTimestamps takes the name of a column, not {column!r}")
+        self.column = column
+
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        """Return the event time of a row."""
+        del record_timestamp
+        if isinstance(value, dict):
+            time = value[self.column]
+        else:
+            time = getattr(value, self.column)
+        if type(time) is int:
+            return time
+        if isinstance(time, datetime):
+            aware = time if time.tzinfo is not None else time.replace(tzinfo=_EPOCH.tzinfo)
+            return (aware - _EPOCH) // _MILLISECOND
+        if isinstance(time, date):
+            return (time - _EPOCH.date()) // _MILLISECOND
+        result: int = time
+        return result  # the engine refuses it, and names the record
+
+
+def milliseconds_of_column(column: pa.Array, name: str) -> np.ndarray[Any, Any]:
+    """Return the event times that a column holds, in milliseconds since the epoch.
+
+    Arguments:
+        column: the column.
+        name: its name, for error messages.
+
+    Raises:
+        JobError: if the column has nulls, or is neither times nor whole numbers.
+    """
+    import pyarrow as pa
+
+    kind, types = column.type, pa.types
+    if column.null_count:
+        raise JobError(
+            f"column {name!r} gives the event times, and has {column.null_count} nulls: filter the "
+            f"rows, or fill the nulls"
+        )
+    if types.is_timestamp(kind):
+        # Dividing rounds down, also before 1970, as for rows.
+        per_ms = {"s": 0, "ms": 1, "us": 1000, "ns": 1_000_000}[kind.unit]
+        values: np.ndarray[Any, Any] = column.cast(pa.int64()).to_numpy()
+        return values // per_ms if per_ms else values * 1000
+    if types.is_date(kind):
+        days: np.ndarray[Any, Any] = column.cast(pa.date32()).cast(pa.int32()).to_numpy()
+        return days.astype("int64") * 86_400_000
+    if types.is_integer(kind):
+        try:
+            whole: np.ndarray[Any, Any] = column.cast(pa.int64()).to_numpy()
+        except pa.ArrowInvalid as error:
+            raise JobError(f"column {name!r} has a number that is no time: {error}") from None
+        return whole
+    raise JobError(
+        f"column {name!r} of type {kind} cannot give event times: it needs times, or whole numbers "
+        f"of milliseconds since the epoch"
+    )

@@ -1,0 +1,174 @@
+"""The streams that `group_by` returns, and the methods of streams for columns."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Generic
+
+from penstock.dataflow.columns.aggregates import (
+    ColumnAggregation,
+    check_window,
+    parse_aggregates,
+)
+from penstock.dataflow.columns.arrow import require_pyarrow
+from penstock.dataflow.columns.batch_function import BatchFunction, BatchOperation
+from penstock.dataflow.columns.column_key import ColumnKey
+from penstock.dataflow.graph.job_graph import OperatorKind, Partitioning
+from penstock.dataflow.type_variables import S_co
+from penstock.dataflow.windows import WindowAssigner
+
+__all__ = ["GroupedStream", "StreamColumns", "WindowedGroups"]
+
+#: Adds the operator of an aggregation, given its name, and returns a stream with its output.
+_Add = Callable[[str, ColumnAggregation], Any]
+
+
+class StreamColumns(Generic[S_co]):
+    """Methods of all streams that work on columns. `docs/columns.md` is the guide."""
+
+    def map_batches(
+        self,
+        func: Callable[[Any], Any] | BatchFunction,
+        format: str = "arrow",
+        *,
+        keep_rows: bool = False,
+        timestamps: str | None = None,
+        schema: Any = None,
+    ) -> S_co:
+        """Add an operator that calls `func` for each batch of records.
+
+            stream.map_batches(lambda batch: batch.filter(pc.field("amount") > 0))
+
+        A batch has the records that are there. So its size differs from run to run, and a result
+        must not depend on it. `func` returns a `pyarrow.RecordBatch` or `Table`, a data frame of
+        pandas or Polars, or a list of records, whatever the format of its argument.
+
+        Arguments:
+            func: a function of a batch, or a `BatchFunction`.
+            format: what `func` takes: "arrow" (a `pyarrow.RecordBatch`), "pandas" or "polars" (a
+                data frame), or "rows" (a list of records).
+            keep_rows: whether `func` returns exactly one row for each row, in their order. Each
+                row then keeps its event time. Another number of rows fails the job.
+            timestamps: the column of the result that holds the event times, as times or as
+                milliseconds since the epoch. Without it and without `keep_rows`, results have no
+                event times.
+            schema: the types of the columns, if the stream has rows: a `pyarrow.Schema`, or a dict
+                of names and types. Without it, the types follow from the values of each batch.
+
+        Raises:
+            GraphError: if an argument is wrong, or a package is not installed.
+        """
+        operation = BatchOperation(func, format, keep_rows, timestamps, schema)
+        return self._transform(OperatorKind.MAP_BATCHES, "Map Batches", operation)
+
+    def group_by(self, *columns: str) -> GroupedStream[S_co]:
+        """Group the rows by columns, for aggregations that stay in columns.
+
+            stream.group_by("user").agg(total=("amount", "sum"), n=("*", "count"))
+
+        Rows with equal keys go to the same subtask.
+
+        Arguments:
+            columns: the names of the columns of the key.
+
+        Raises:
+            GraphError: if there is no name, or pyarrow is not installed.
+        """
+        require_pyarrow("group_by")
+        key = ColumnKey(columns)
+        keyed: Any = self._repartition(Partitioning.HASH, key)
+
+        def add(name: str, aggregation: ColumnAggregation) -> S_co:
+            stream: S_co = keyed._transform(OperatorKind.KEYED_COLUMNS, name, aggregation, key)
+            return stream
+
+        return GroupedStream(key.columns, add)
+
+    @abstractmethod
+    def _transform(
+        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
+    ) -> S_co:
+        """Add an operator that reads this stream, and return a stream with its output."""
+
+    @abstractmethod
+    def _repartition(
+        self, partitioning: Partitioning, selector: Any = None, partitioner: Any = None
+    ) -> S_co:
+        """Return a stream of the same records with another partitioning."""
+
+
+class GroupedStream(Generic[S_co]):
+    """The rows of a stream, grouped by columns.
+
+    Arguments:
+        keys: the names of the columns of the key.
+        add: adds the operator of an aggregation.
+    """
+
+    def __init__(self, keys: tuple[str, ...], add: _Add) -> None:
+        self._keys = keys
+        self._add = add
+
+    def agg(self, **aggregates: tuple[str, str]) -> S_co:
+        """Aggregate each group, and emit its new values for each row.
+
+        An emitted row has the key and the aggregates of all rows of its group up to this row.
+
+        Arguments:
+            aggregates: a pair (column, function) for each column of the result. The functions are
+                `count`, `sum`, `min`, `max` and `mean`. `("*", "count")` counts all rows; the other
+                functions leave out nulls.
+
+        Raises:
+            GraphError: if an aggregate is wrong.
+        """
+        return self._aggregate(aggregates)
+
+    def window(self, window_assigner: WindowAssigner) -> WindowedGroups[S_co]:
+        """Group the rows by windows, too.
+
+        Arguments:
+            window_assigner: `TumblingEventTimeWindows` or `SlidingEventTimeWindows`.
+
+        Raises:
+            GraphError: if the windows are of another kind.
+        """
+        return WindowedGroups(self._keys, check_window(window_assigner), self._add)
+
+    def _aggregate(self, aggregates: Mapping[str, Any]) -> S_co:
+        parsed = parse_aggregates(self._keys, aggregates, windowed=False)
+        stream: S_co = self._add("Aggregate Columns", ColumnAggregation(self._keys, parsed))
+        return stream
+
+
+class WindowedGroups(Generic[S_co]):
+    """The rows of a stream, grouped by columns and windows.
+
+    Arguments:
+        keys: the names of the columns of the key.
+        assigner: the windows.
+        add: adds the operator of an aggregation.
+    """
+
+    def __init__(self, keys: tuple[str, ...], assigner: WindowAssigner, add: _Add) -> None:
+        self._keys, self._assigner = keys, assigner
+        self._add = add
+
+    def agg(self, **aggregates: tuple[str, str]) -> S_co:
+        """Aggregate each group, and emit one row for each group when its window ends.
+
+        An emitted row has the key, the columns `window_start` and `window_end` (milliseconds since
+        the epoch), and the aggregates. Its event time is the last one of the window. Rows that come
+        after their window has ended are dropped.
+
+        Arguments:
+            aggregates: as for `GroupedStream.agg`.
+
+        Raises:
+            GraphError: if an aggregate is wrong.
+        """
+        parsed = parse_aggregates(self._keys, aggregates, windowed=True)
+        name = f"Aggregate Columns: {type(self._assigner).__name__}"
+        stream: S_co = self._add(name, ColumnAggregation(self._keys, parsed, self._assigner))
+        return stream

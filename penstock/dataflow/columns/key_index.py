@@ -1,0 +1,77 @@
+"""Look up a number for each distinct key of a batch, without a Python object per key if possible.
+
+Keys that are small whole numbers index an array. All other keys are looked up in a dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from penstock.dataflow.columns.column_key import DistinctKeys
+
+__all__ = ["KeyIndex"]
+
+#: Keys from 0 up to this number, which is excluded, index the array.
+_SMALL = 1 << 22
+_FIRST_SIZE = 1 << 10
+
+Array = np.ndarray[Any, Any]
+
+
+class _Numbers(dict[Any, int]):
+    """The number of each key. The number of a missing key is found when it is looked up."""
+
+    def __init__(self, find: Callable[[Any], int]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, key: Any) -> int:
+        number = self[key] = self._find(key)
+        return number
+
+
+class KeyIndex:
+    """The number of each key, for keys that were looked up before.
+
+    Arguments:
+        find: a function that returns the number of a new key, from 0 on.
+        max_keys: the number of keys in the dict beyond which it is cleared. The function must then
+            return the same number again. None keeps all keys.
+    """
+
+    def __init__(self, find: Callable[[Any], int], max_keys: int | None = None) -> None:
+        self._numbers = _Numbers(find)
+        self._max_keys = max_keys
+        self._small = np.full(_FIRST_SIZE, -1, np.int64)
+
+    def lookup(self, keys: DistinctKeys) -> Array:
+        """Return the number of each key, in the order of the keys."""
+        whole = keys.whole_numbers
+        if whole is None or not len(whole) or whole.min() < 0 or whole.max() >= _SMALL:
+            return self._in_dict(keys.values)
+        self._grow(int(whole.max()) + 1)
+        found: Array = self._small[whole]
+        missing = np.flatnonzero(found < 0)
+        if len(missing):
+            new = whole[missing]
+            found[missing] = self._small[new] = self._in_dict(new.tolist())
+        return found
+
+    def set(self, key: Any, number: int) -> None:
+        """Set the number of a key."""
+        self._numbers[key] = number
+
+    def _in_dict(self, keys: list[Any]) -> Array:
+        numbers, most = self._numbers, self._max_keys
+        if most is not None and len(numbers) + len(keys) > most:
+            numbers.clear()
+        return np.fromiter(map(numbers.__getitem__, keys), np.int64, len(keys))
+
+    def _grow(self, size: int) -> None:
+        have = len(self._small)
+        if size > have:
+            more = np.full(max(size, have * 2) - have, -1, np.int64)
+            self._small = np.concatenate((self._small, more))

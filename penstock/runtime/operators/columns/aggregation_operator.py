@@ -1,0 +1,89 @@
+"""What the operators of aggregations over columns have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.dataflow.columns.aggregates import ColumnAggregation
+from penstock.dataflow.columns.arrow import array_of
+from penstock.dataflow.columns.arrow_records import arrow_of
+from penstock.runtime.operators.base import RunningOperator
+from penstock.runtime.operators.columns.accumulators import (
+    ColumnValues,
+    Part,
+    parts_of,
+    values_of,
+)
+from penstock.runtime.operators.columns.group_table import GroupTable
+from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.serialization.record_batch import RecordBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["AggregationOperator"]
+
+
+class AggregationOperator(RunningOperator):
+    """An operator that aggregates columns of the rows of each key.
+
+    Arguments:
+        function: the keys, the aggregates and the windows.
+        context: the operator's place in the job.
+    """
+
+    def __init__(self, function: ColumnAggregation, context: OperatorContext) -> None:
+        super().__init__(function, context)
+        assert context.backend is not None
+        self.backend = context.backend
+        self.aggregation = function
+        self.parts = parts_of(function.aggregates)
+        #: The name of the state. It tells what the values of an entry mean, so a program with other
+        #: aggregates never reads them.
+        self.state_name = ", ".join(f"{part.kind}({part.column})" for part in self.parts)
+        self._columns = function.columns
+
+    def columns_of(self, batch: RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a batch as Arrow columns."""
+        if batch.arrow is not None:
+            return batch.arrow
+        return arrow_of(batch.rows(), None, self._columns)
+
+    def values_of_parts(
+        self, arrow: pa.RecordBatch, table: GroupTable
+    ) -> list[tuple[Part, ColumnValues]]:
+        """Return each part with the values of its column, of the type that the table has for it.
+
+        Arguments:
+            arrow: the rows.
+            table: the table of the groups. Its parts become floats if the column has floats.
+        """
+        found = []
+        for part in self.parts:
+            values = values_of(arrow, part.column, part.kind)
+            if part.kind != "count":
+                table.widen(part, values.dtype)
+                values = values.as_type(table.values_of(part).dtype)
+            found.append((part, values))
+        return found
+
+
+def key_columns(keys: list[Any], width: int) -> list[pa.Array]:
+    """Return keys as columns, with the types that Arrow gives to Python values.
+
+    Arguments:
+        keys: the keys, which are tuples if the width is greater than 1.
+        width: the number of columns.
+    """
+    import pyarrow as pa
+
+    if width == 1:
+        return [pa.array(keys)]
+    return [pa.array([key[column] for key in keys]) for column in range(width)]
+
+
+def constant(value: int, count: int) -> pa.Array:
+    """Return a column that has one value in all rows."""
+    return array_of(np.full(count, value, np.int64))

@@ -1,0 +1,66 @@
+"""The operator of running aggregates over columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.dataflow.columns.column_key import column_named, distinct_keys
+from penstock.runtime.operators.columns.accumulators import Part, result_column
+from penstock.runtime.operators.columns.aggregation_operator import AggregationOperator
+from penstock.runtime.operators.columns.group_table import GroupTable
+from penstock.runtime.operators.columns.row_groups import Array, RowGroups
+from penstock.runtime.serialization.arrow_batch import ArrowBatch
+from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.snapshot.state import MISSING
+
+__all__ = ["RunningAggregationOperator"]
+
+#: The number of groups that are held as arrays. Beyond it, all of them are saved and forgotten, and
+#: loaded again when their keys come again. So state may be larger than memory.
+MAX_GROUPS = 1 << 20
+
+
+class RunningAggregationOperator(AggregationOperator):
+    """Emits, for each row, its key and the aggregates of the rows of its group up to the row."""
+
+    def open(self) -> None:
+        """Get the table of the restored state."""
+        self._table = self.backend.table(self.state_name)
+        self._table.declare_immutable()
+        self._groups = GroupTable(self.parts, self._load)
+
+    def process(self, batch: RecordBatch) -> RecordBatch:
+        """Add the rows of a batch to their groups, and return the new values for each row."""
+        import pyarrow as pa
+
+        arrow = self.columns_of(batch)
+        aggregation = self.aggregation
+        keys = distinct_keys(arrow, aggregation.keys)
+        if len(self._groups) > MAX_GROUPS:
+            self.write_state()
+            self._groups = GroupTable(self.parts, self._load)
+        table = self._groups
+        slots = table.slots_of(keys)
+        groups = RowGroups(keys.codes, len(keys))
+        results: dict[Part, Array] = {}
+        changed: list[tuple[Part, Array]] = []
+        for part, values in self.values_of_parts(arrow, table):
+            running = part.running(groups, values, table.values_of(part)[slots])
+            results[part] = running
+            changed.append((part, groups.last_of(running)))
+        for part, last in changed:
+            table.values_of(part)[slots] = last
+        columns = [column_named(arrow, name) for name in aggregation.keys]
+        columns += [result_column(one, results) for one in aggregation.aggregates]
+        names = [*aggregation.keys, *(one.name for one in aggregation.aggregates)]
+        out = pa.RecordBatch.from_arrays(columns, names)
+        return ArrowBatch(out).with_timestamps(batch.timestamps)
+
+    def write_state(self) -> None:
+        """Write the groups that have changed into the keyed state."""
+        self._table.dirty.update(self._groups.take_changed())
+
+    def _load(self, key: Any) -> Sequence[Any] | None:
+        saved = self._table.get(key)
+        return None if saved is MISSING else saved

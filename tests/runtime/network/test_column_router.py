@@ -1,0 +1,103 @@
+"""Rows and columns of one key go to one subtask."""
+
+import random
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from penstock.dataflow.columns.column_key import ColumnKey, distinct_keys
+from penstock.dataflow.errors import JobError
+from penstock.runtime.network.output_channel import LocalOutputChannel
+from penstock.runtime.network.partitioners import HashPartitioner
+from penstock.runtime.serialization.arrow_batch import ArrowBatch
+from penstock.runtime.serialization.record_batch import RecordBatch
+
+rng = random.Random(5)
+COLUMNS = {
+    "int": [rng.randrange(-1000, 1000) for _ in range(300)] + [None, 2**40, -(2**62)],
+    "small": [rng.randrange(50) for _ in range(300)],
+    "text": [f"wörd {rng.randrange(40)}" for _ in range(100)] + [None, ""],
+    "float": [rng.choice([0.0, -0.0, 1.0, 2.5, 1e300]) for _ in range(50)],
+    "bytes": [bytes([rng.randrange(5)]) for _ in range(30)],
+    "bool": [True, False, None, True],
+    "date": [date(2024, 1, rng.randrange(1, 9)) for _ in range(20)],
+    "time": [datetime(2024, 1, 1, rng.randrange(9), tzinfo=UTC) for _ in range(20)],
+    "decimal": [Decimal(rng.randrange(9)) / 4 for _ in range(20)],
+    "delta": [timedelta(seconds=rng.randrange(5)) for _ in range(20)],
+}
+
+
+def outputs(count):
+    return [LocalOutputChannel(SimpleNamespace(desired_records=64), 4096) for _ in range(count)]
+
+
+def routed(names, batch, parallelism):
+    """The rows that each subtask gets."""
+    made = outputs(parallelism)
+    partitioner = HashPartitioner(made, ColumnKey(names), 128, parallelism)
+    if batch.arrow is None:
+        partitioner.route(batch)
+    else:
+        partitioner.route_arrow(batch)
+    for output in made:
+        output.seal()
+    return [[row for one in output.sealed for row in one.rows()] for output in made]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 5])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_are_routed_as_rows(name, parallelism):
+    values = COLUMNS[name]
+    table = pa.record_batch({name: values, "place": list(range(len(values)))})
+    as_rows = routed([name], RecordBatch(table.to_pylist()), parallelism)
+    assert routed([name], ArrowBatch(table), parallelism) == as_rows
+
+
+def test_a_key_of_several_columns_is_routed_as_a_tuple():
+    table = pa.record_batch(
+        {
+            "a": [rng.randrange(9) for _ in range(200)],
+            "b": [rng.choice(["x", "y", None]) for _ in range(200)],
+            "c": [rng.randrange(3) for _ in range(200)],
+        }
+    )
+    as_rows = routed(["a", "b", "c"], RecordBatch(table.to_pylist()), 4)
+    assert routed(["a", "b", "c"], ArrowBatch(table), 4) == as_rows
+    keys = distinct_keys(table, ["a", "b", "c"])
+    expected = [(row["a"], row["b"], row["c"]) for row in table.to_pylist()]
+    assert [keys.values[code] for code in keys.codes] == expected
+    assert keys.values == list(dict.fromkeys(expected))
+
+
+def test_a_dictionary_column_is_a_key():
+    values = ["x", "y", "x", None]
+    keys = distinct_keys(pa.record_batch({"k": pa.array(values).dictionary_encode()}), ["k"])
+    assert [keys.values[code] for code in keys.codes] == values
+
+
+def test_rows_and_batches_keep_their_order():
+    [output] = outputs(1)
+    partitioner = HashPartitioner([output], ColumnKey(["n"]), 128, 1)
+    arrow = ArrowBatch(pa.record_batch({"n": [1, 2]}))
+    partitioner.route_arrow(arrow)
+    partitioner.route(RecordBatch([{"n": 3}]))
+    partitioner.route_arrow(arrow)
+    partitioner.route(RecordBatch([{"n": 4}]))
+    output.seal()
+    assert [row["n"] for one in output.sealed for row in one.rows()] == [1, 2, 3, 1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (pa.record_batch({"x": [1]}), "no column 'k'"),
+        (pa.record_batch({"k": [[1]]}), "cannot be a key"),
+        (pa.record_batch({"k": [float("nan")]}), "NaN"),
+    ],
+)
+def test_keys_that_are_not_allowed_are_refused(table, words):
+    with pytest.raises(JobError, match=words):
+        routed(["k"], ArrowBatch(table), 2)

@@ -1,0 +1,262 @@
+"""Aggregations over columns against a naive model, with snapshots, restores and rescaling."""
+
+import random
+from collections import defaultdict
+
+import pyarrow as pa
+import pytest
+
+from penstock import (
+    ArrowSource,
+    GraphError,
+    JobError,
+    SlidingEventTimeWindows,
+    StreamExecutionEnvironment,
+    TumblingEventTimeWindows,
+)
+from penstock.runtime.operators.columns import running_aggregation
+from penstock.testing import OperatorHarness
+
+AGGREGATES = {
+    "total": ("n", "sum"),
+    "rows": ("*", "count"),
+    "known": ("n", "count"),
+    "least": ("n", "min"),
+    "most": ("x", "max"),
+    "mean": ("n", "mean"),
+    "real": ("x", "sum"),
+}
+
+
+class Group:
+    """The aggregates of one group, computed row by row."""
+
+    def __init__(self):
+        self.rows, self.known, self.total, self.least = 0, 0, 0, None
+        self.real, self.most = 0, None
+
+    def add(self, row):
+        self.rows += 1
+        if row["n"] is not None:
+            self.known += 1
+            self.total += row["n"]
+            self.least = row["n"] if self.least is None else min(self.least, row["n"])
+        self.real += row["x"]
+        self.most = row["x"] if self.most is None else max(self.most, row["x"])
+        return self
+
+    def row(self):
+        known = self.known
+        return {
+            "total": self.total if known else None,
+            "rows": self.rows,
+            "known": known,
+            "least": self.least,
+            "most": self.most,
+            "mean": self.total / known if known else None,
+            "real": self.real,
+        }
+
+
+def rows_of(rng, count, keys=7):
+    return [
+        {
+            "k": rng.choice(["a", "b", "c", None, "long key"][: min(keys, 5)]),
+            "j": rng.randrange(2),
+            "n": rng.randrange(-50, 50) if rng.random() < 0.8 else None,
+            "x": rng.uniform(-1e3, 1e3),
+        }
+        for _ in range(count)
+    ]
+
+
+def as_columns(stream):
+    return stream.map_batches(
+        lambda batch: batch,
+        keep_rows=True,
+        schema={"k": "string", "j": "int64", "n": "int64", "x": "float64"},
+    )
+
+
+def running(*keys, columns=True):
+    def piece(stream):
+        stream = as_columns(stream) if columns else stream
+        return stream.group_by(*keys).agg(**AGGREGATES)
+
+    return piece
+
+
+def feed(harness, rows):
+    harness.process_elements([(row, None) for row in rows])
+
+
+def restored(rng, harness):
+    """The harness, or another one that begins from a snapshot of it."""
+    chance = rng.random()
+    if chance < 0.6:
+        return harness
+    return OperatorHarness.restore(harness.snapshot(), parallelism=rng.randrange(1, 4))
+
+
+@pytest.mark.parametrize("columns", [True, False])
+@pytest.mark.parametrize("keys", [["k"], ["k", "j"]])
+@pytest.mark.parametrize("seed", range(4))
+def test_running_aggregates_are_those_of_rows_one_by_one(seed, keys, columns):
+    rng = random.Random(seed)
+    harness = OperatorHarness(running(*keys, columns=columns))
+    groups = defaultdict(Group)
+    for _ in range(8):
+        rows = rows_of(rng, rng.randrange(1, 60))
+        if not columns:  # the types of columns follow from the values
+            rows[0]["n"] = 1
+        feed(harness, rows)
+        expected = defaultdict(list)
+        for row in rows:
+            key = tuple(row[name] for name in keys)
+            expected[key].append(groups[key].add(row).row())
+        got = defaultdict(list)
+        for row in harness.extract_output_values():
+            got[tuple(row.pop(name) for name in keys)].append(row)
+        assert got == expected
+        harness = restored(rng, harness)
+
+
+def test_groups_beyond_the_limit_are_saved_and_loaded_again(monkeypatch):
+    monkeypatch.setattr(running_aggregation, "MAX_GROUPS", 3)
+    harness = OperatorHarness(lambda stream: stream.group_by("k").agg(n=("*", "count")))
+    for _ in range(3):
+        feed(harness, [{"k": key} for key in range(10)])
+        rows = harness.extract_output_values()
+    assert sorted((row["k"], row["n"]) for row in rows) == [(key, 3) for key in range(10)]
+
+
+def test_a_column_may_become_real_numbers():
+    harness = OperatorHarness(
+        lambda stream: stream.group_by("k").agg(s=("n", "sum"), low=("n", "min"))
+    )
+    feed(harness, [{"k": 1, "n": 2}, {"k": 2, "n": 3}])
+    harness = OperatorHarness.restore(harness.snapshot())
+    feed(harness, [{"k": 1, "n": 0.5}])
+    assert harness.extract_output_values() == [{"k": 1, "s": 2.5, "low": 0.5}]
+    harness = OperatorHarness.restore(harness.snapshot())
+    feed(harness, [{"k": 1, "n": 1}, {"k": 3, "n": 1}])
+    assert harness.extract_output_values() == [
+        {"k": 1, "s": 3.5, "low": 0.5},
+        {"k": 3, "s": 1.0, "low": 1.0},
+    ]
+
+
+def windowed(assigner, columns=True):
+    def piece(stream):
+        stream = as_columns(stream) if columns else stream
+        return stream.group_by("k").window(assigner).agg(**AGGREGATES)
+
+    return piece
+
+
+@pytest.mark.parametrize(
+    "assigner",
+    [
+        TumblingEventTimeWindows.of(100),
+        TumblingEventTimeWindows.of(100, 30),
+        SlidingEventTimeWindows.of(100, 25),
+        SlidingEventTimeWindows.of(100, 70, 10),
+    ],
+)
+@pytest.mark.parametrize("columns", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_have_each_row_once_and_drop_late_rows(assigner, columns, seed):
+    rng = random.Random(seed)
+    harness = OperatorHarness(windowed(assigner, columns))
+    windows = defaultdict(Group)
+    now, watermark, got = -200, -(10**9), []
+    for _ in range(12):
+        rows = rows_of(rng, 20)
+        rows[0]["n"] = 1
+        times = [now + rng.randrange(-150, 200) for _ in rows]
+        for part in (slice(0, 7), slice(7, None)):
+            rows[part.start]["n"] = 1  # the types of columns follow from the values
+            pairs = list(zip(rows[part], times[part], strict=True))
+            harness.process_elements(pairs)
+            for row, time in pairs:
+                for window in assigner.windows_at(time):
+                    if window.end - 1 > watermark:
+                        windows[row["k"], window.start, window.end].add(row)
+            harness = restored(rng, harness)
+        now += rng.randrange(120)
+        watermark = now
+        harness.process_watermark(now)
+        got += harness.extract_output_records()
+    harness.end_input()
+    got += harness.extract_output_records()
+    results = {}
+    for record in got:
+        row = record.value
+        place = row.pop("k"), row.pop("window_start"), row.pop("window_end")
+        assert place not in results and record.timestamp == place[2] - 1
+        results[place] = row
+    assert results == {place: group.row() for place, group in windows.items()}
+
+
+def test_a_window_that_has_fired_leaves_no_state():
+    harness = OperatorHarness(windowed(TumblingEventTimeWindows.of(10)))
+    harness.process_element({"k": "a", "j": 1, "n": 1, "x": 1.0}, timestamp=3)
+    harness = OperatorHarness.restore(harness.snapshot())
+    harness.process_watermark(9)
+    assert len(harness.extract_output_values()) == 1
+    harness = OperatorHarness.restore(harness.snapshot())
+    assert harness.num_keyed_state_entries() == 0
+    harness.end_input()
+    assert harness.extract_output_values() == []
+
+
+def refused(piece, *rows, timestamp=None):
+    harness = OperatorHarness(piece)
+    for row in rows:
+        harness.process_element(row, timestamp=timestamp)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"k": 1, "n": "text"}, "column 'n' of type string has no sum"),
+        ({"k": 1}, "no column 'n'"),
+        ({"n": 1}, "KeyError|no column 'k'"),
+        ({"k": [1], "n": 1}, "key"),
+        (5, "."),
+    ],
+)
+def test_rows_that_cannot_be_aggregated_are_refused(row, words):
+    with pytest.raises((JobError, KeyError, AttributeError), match=words):
+        refused(lambda stream: stream.group_by("k").agg(s=("n", "sum")), row)
+
+
+def test_a_sum_that_does_not_fit_is_an_error_and_not_a_wrong_number():
+    with pytest.raises(JobError, match="may not fit into 64 bits"):
+        refused(
+            lambda stream: stream.group_by("k").agg(s=("n", "sum")),
+            {"k": 1, "n": 2**62},
+            {"k": 1, "n": 2**62},
+        )
+
+
+def test_a_window_needs_event_times():
+    with pytest.raises((JobError, GraphError), match="timestamp"):
+        refused(windowed(TumblingEventTimeWindows.of(10)), {"k": "a", "j": 1, "n": 1, "x": 1.0})
+
+
+def test_a_job_aggregates_batches_between_processes_of_one_program(tmp_path):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_in_process(True)
+    env.set_parallelism(2)
+    env.enable_checkpointing(20)
+    env.get_checkpoint_config().set_checkpoint_storage_dir(tmp_path)
+    table = pa.table({"k": [i % 13 for i in range(5000)], "n": list(range(5000))})
+    stream = env.from_source(ArrowSource(table), None, "table")
+    totals = stream.group_by("k").agg(total=("n", "sum"), rows=("*", "count"))
+    rows = list(totals.execute_and_collect())
+    assert len(rows) == 5000
+    last = {row["k"]: row for row in sorted(rows, key=lambda row: row["rows"])}
+    assert {k: row["total"] for k, row in last.items()} == {
+        k: sum(range(k, 5000, 13)) for k in range(13)
+    }
