@@ -81,6 +81,7 @@ class JobOptions:
         resume: "newest", the number of a snapshot, or the path of a snapshot.
         progress: the way to show progress: "auto", "live", "plain" or "none".
         log_level: the name of the log level.
+        runtime_mode: the name of the runtime mode.
         extra: further options for the command line that `resume_command` returns.
         params: parameters of the job, as `NAME=VALUE`.
     """
@@ -99,6 +100,7 @@ class JobOptions:
     progress: str = "auto"
     in_process: bool = False
     log_level: str | None = None
+    runtime_mode: str | None = None
     extra: tuple[str, ...] = ()
     params: tuple[str, ...] = ()
 
@@ -116,6 +118,7 @@ class JobOptions:
             ("--checkpoint-interval", _seconds(self.checkpoint_interval)),
             ("--report", self.report),
             ("--log-level", self.log_level),
+            ("--runtime-mode", self.runtime_mode),
         ):
             if value is not None:
                 words += [option, str(value)]
@@ -205,6 +208,11 @@ _JOB_OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help="How to show the running job on standard error; auto: live on a terminal.",
     ),
     log_level_option("Level of the root logger in the processes of the job."),
+    click.option(
+        "--runtime-mode",
+        type=click.Choice(["streaming", "batch", "automatic"], case_sensitive=False),
+        help="Run as a stream, or as a batch with final results only.",
+    ),
 )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from penstock.cli.options import JobOptions, print_message
 from penstock.cli.progress import Progress
 from penstock.dataflow.base_environment import local_executor
-from penstock.dataflow.config import log_level_number
+from penstock.dataflow.config import RuntimeExecutionMode, log_level_number
 from penstock.dataflow.errors import GraphError, JobError, PenstockError
 from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.program import (
@@ -119,6 +119,7 @@ def run_job(options: JobOptions, executor: Executor | None = None) -> int:
         shown = "plain"  # A live view would overwrite the prompt of a debugger.
     progress = Progress(shown, options.resume is not None)
     monitored = MonitoredExecutor(executor, progress, options.name)
+    mode = options.runtime_mode
     settings = RunOptions(
         parallelism=options.parallelism,
         checkpoint_dir=options.checkpoint_dir,
@@ -132,6 +133,7 @@ def run_job(options: JobOptions, executor: Executor | None = None) -> int:
         in_process=options.in_process or None,
         log_level=None if options.log_level is None else log_level_number(options.log_level),
         job_parameters=options.job_parameters(),
+        runtime_mode=None if mode is None else RuntimeExecutionMode[mode.upper()],
     )
     path = _job_file(options.job)
     if path is None:

@@ -31,6 +31,7 @@ from penstock.dataflow.config import (
 )
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import check_methods
+from penstock.dataflow.graph.batch_mode import in_runtime_mode
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind, OperatorOutput
 from penstock.dataflow.graph.plan import render
@@ -313,6 +314,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
             config = replace(config, in_process=in_process)
         graph = self._pending_graph([output.operator.id for output in outputs])
         config = current_options().applied_to(with_environment(config))
+        graph, config = in_runtime_mode(graph, config)
         return Program(graph, config, list(self._types))
 
     def _pending_graph(self, more: Sequence[int]) -> JobGraph:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, Self
 
-from penstock.dataflow.config import JobConfig
+from penstock.dataflow.config import JobConfig, RuntimeExecutionMode
 from penstock.dataflow.graph.job_graph import JobGraph, OperatorKind, OperatorOutput
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.type_variables import T_co
@@ -160,6 +160,7 @@ class RunOptions:
         in_process: whether to run the job inside this process.
         log_level: the level of the root logger in the job's processes.
         job_parameters: parameters of the job, which replace those of the program by name.
+        runtime_mode: whether the program runs as a stream or as a batch.
     """
 
     parallelism: int | None = None
@@ -174,6 +175,7 @@ class RunOptions:
     in_process: bool | None = None
     log_level: int | None = None
     job_parameters: Mapping[str, str] = field(default_factory=dict)
+    runtime_mode: RuntimeExecutionMode | None = None
 
     def applied_to(self, config: JobConfig) -> JobConfig:
         """Return a copy of a job's settings with these options applied."""
@@ -183,6 +185,7 @@ class RunOptions:
             "checkpoint_interval_seconds": self.checkpoint_interval_seconds,
             "in_process": self.in_process,
             "log_level": self.log_level,
+            "runtime_mode": self.runtime_mode,
         }
         if self.job_parameters:
             overrides["job_parameters"] = {**config.job_parameters, **self.job_parameters}

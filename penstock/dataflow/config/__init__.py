@@ -11,12 +11,12 @@ from penstock.dataflow.config.configuration import Configuration
 from penstock.dataflow.config.execution_config import (
     ExecutionConfig,
     ExecutionSettings,
-    RuntimeExecutionMode,
 )
 from penstock.dataflow.config.flink_keys import apply_configuration
 from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
 from penstock.dataflow.config.outer_settings import config_of_files, with_environment
 from penstock.dataflow.config.restart_strategies import RestartStrategies, RestartStrategy
+from penstock.dataflow.config.runtime_mode import RuntimeExecutionMode
 
 __all__ = [
     "MAX_PARALLELISM",

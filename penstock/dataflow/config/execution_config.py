@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Self
 
 from penstock.dataflow.arguments.durations import DurationLike, seconds_of
@@ -13,25 +12,13 @@ from penstock.dataflow.config.checks import MAX_PARALLELISM, check_parallelism
 from penstock.dataflow.config.configuration import Configuration
 from penstock.dataflow.config.flink_keys import apply_configuration
 from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
+from penstock.dataflow.config.runtime_mode import RuntimeExecutionMode
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.time.time_domain import TimeCharacteristic
 
-__all__ = ["ExecutionConfig", "ExecutionSettings", "RuntimeExecutionMode"]
+__all__ = ["ExecutionConfig", "ExecutionSettings"]
 
 _LOGGER = logging.getLogger("penstock")
-
-
-class RuntimeExecutionMode(Enum):
-    """The mode in which a PyFlink program runs. (Flink: `RuntimeExecutionMode`.)
-
-    STREAMING: records are processed as they come. Penstock has only this mode.
-    BATCH: the input is processed stage by stage.
-    AUTOMATIC: Flink chooses.
-    """
-
-    STREAMING = "STREAMING"
-    BATCH = "BATCH"
-    AUTOMATIC = "AUTOMATIC"
 
 
 @dataclass
@@ -148,18 +135,16 @@ class ExecutionSettings:
         """Do nothing: an environment holds no resources."""
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> Self:
-        """Check the mode in which the program is to run. Penstock has the mode STREAMING only.
+        """Set the mode in which the program runs; streaming by default.
+
+        In batch mode the program needs bounded input, and emits final results only.
 
         Raises:
-            GraphError: if the mode is BATCH.
+            GraphError: if `execution_mode` is not a `RuntimeExecutionMode`.
         """
         if not isinstance(execution_mode, RuntimeExecutionMode):
             raise GraphError(f"a runtime mode is a RuntimeExecutionMode, not {execution_mode!r}")
-        if execution_mode is RuntimeExecutionMode.BATCH:
-            raise GraphError(
-                "Penstock has one mode, streaming; a job whose sources are bounded ends by itself. "
-                "For final results only, use a window, or end_input of a process function"
-            )
+        self._config.runtime_mode = execution_mode
         return self
 
     def set_stream_time_characteristic(self, characteristic: TimeCharacteristic) -> Self:

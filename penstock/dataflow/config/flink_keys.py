@@ -12,6 +12,7 @@ from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.config.configuration import Configuration
 from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
 from penstock.dataflow.config.restart_strategies import RestartStrategies, RestartStrategy
+from penstock.dataflow.config.runtime_mode import RuntimeExecutionMode
 from penstock.dataflow.errors import GraphError
 
 __all__ = ["KEYS", "apply_configuration", "size_of_text"]
@@ -58,11 +59,19 @@ def _mode(text: str) -> CheckpointingMode:
         raise ValueError("it is EXACTLY_ONCE or AT_LEAST_ONCE") from None
 
 
+def _runtime_mode(text: str) -> RuntimeExecutionMode:
+    try:
+        return RuntimeExecutionMode[text.upper()]
+    except KeyError:
+        raise ValueError("it is STREAMING, BATCH or AUTOMATIC") from None
+
+
 #: The attribute of `JobConfig` that each key sets, and the function that reads its text.
 KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "parallelism.default": ("parallelism", _at_least(1)),
     "pipeline.max-parallelism": ("max_parallelism", _at_least(1)),
     "pipeline.name": ("name", str),
+    "execution.runtime-mode": ("runtime_mode", _runtime_mode),
     "pipeline.auto-watermark-interval": ("auto_watermark_interval_seconds", _seconds),
     "execution.buffer-timeout": ("buffer_timeout_seconds", _seconds),
     "execution.buffer-timeout.interval": ("buffer_timeout_seconds", _seconds),

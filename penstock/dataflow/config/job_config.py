@@ -11,6 +11,7 @@ from enum import Enum
 from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.config.checks import MAX_PARALLELISM, check_parallelism
 from penstock.dataflow.config.restart_strategies import RestartStrategy
+from penstock.dataflow.config.runtime_mode import RuntimeExecutionMode
 from penstock.dataflow.errors import GraphError
 
 __all__ = ["CheckpointingMode", "JobConfig"]
@@ -46,6 +47,7 @@ class JobConfig:
         name: the name of the job, which also identifies the owner of its checkpoint folder.
         parallelism: the number of subtasks of operators without a parallelism of their own.
         max_parallelism: the number of key groups. It cannot change once the job has snapshots.
+        runtime_mode: whether the program runs as a stream or as a batch.
         checkpoint_dir: the job's checkpoint folder. If it is None, snapshots are kept in a
             temporary folder.
         checkpoint_interval_seconds: the time between the starts of two snapshots. If it is None,
@@ -89,6 +91,7 @@ class JobConfig:
     name: str = "penstock job"
     parallelism: int = 1
     max_parallelism: int = 128
+    runtime_mode: RuntimeExecutionMode = RuntimeExecutionMode.STREAMING
     checkpoint_dir: str | None = None
     checkpoint_interval_seconds: float | None = None
     checkpointing_mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE

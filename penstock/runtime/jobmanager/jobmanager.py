@@ -14,8 +14,13 @@ from pathlib import Path
 
 import trio
 
-from penstock.dataflow.config import CheckpointingMode, JobConfig, RestartStrategy
-from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.config import (
+    CheckpointingMode,
+    JobConfig,
+    RestartStrategy,
+    RuntimeExecutionMode,
+)
+from penstock.dataflow.errors import GraphError, PenstockError
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.graph.job_graph import OperatorKind
@@ -135,6 +140,7 @@ class JobManager:
     def stop(self) -> None:
         """End the job with a last snapshot, if its snapshots hold state.
 
+        In batch mode there is no such snapshot: the job ends, and publishes nothing.
         If a worker is lost meanwhile, the job is restarted once and then stopped. Any other failure
         ends the job. During the pause before a restart, the job ends without a last snapshot.
         """
@@ -144,11 +150,18 @@ class JobManager:
             self._attempt.stop()
 
     def savepoint(self) -> None:
-        """Take a snapshot that retention never removes."""
-        if self._attempt is not None:
+        """Take a snapshot that retention never removes. A job in batch mode takes none."""
+        if self._is_batch:
+            self._observe(Note("a job in batch mode takes no savepoints; cancel it, or wait"))
+        elif self._attempt is not None:
             self._attempt.savepoint()
         else:
             self._savepoint_wanted = True
+
+    @property
+    def _is_batch(self) -> bool:
+        """Whether the job runs in batch mode, in which the only snapshot is the last one."""
+        return self.config.runtime_mode is RuntimeExecutionMode.BATCH
 
     def busy_workers(self) -> list[int]:
         """Return the slots of workers whose task loop has not reported for a while."""
@@ -179,6 +192,8 @@ class JobManager:
         for event in start.events():
             self._observe(event)
         await self._commits.commit()
+        if self._is_batch and start.restored is not None:
+            self._require_finished(start.restored)
         if start.own and start.restored is not None and start.restored.manifest.finished:
             self._observe(Note("the job had already read all of its input"))
             await self._commits.finish(self._lineage)
@@ -203,6 +218,15 @@ class JobManager:
                     raise
                 if await self._pause(error, delay):
                     return self.outcome()
+
+    def _require_finished(self, restored: RestoredSnapshot) -> None:
+        """Check that a job in batch mode does not resume in the middle of its input."""
+        if not restored.manifest.finished:
+            raise GraphError(
+                f"a job in batch mode reads all of its input, and cannot resume from snapshot "
+                f"{restored.manifest.number}, which was taken in the middle: run it without "
+                f"--resume, or in streaming mode"
+            )
 
     def _publisher(self, start: RestorePlan) -> SnapshotPublisher:
         return SnapshotPublisher(
@@ -268,7 +292,8 @@ class JobManager:
     def _strategy(self) -> RestartStrategy | None:
         if self.config.restart is not None:
             return self.config.restart
-        return DEFAULT if self.store.keep and self._interval is not None else None
+        takes_snapshots = self.store.keep and self._interval is not None
+        return DEFAULT if takes_snapshots or self._is_batch else None
 
     def _restart_delay(
         self, error: PenstockError, backoff: RestartBackoff, publisher: SnapshotPublisher
@@ -324,6 +349,8 @@ class JobManager:
 
 def _interval(config: JobConfig, settings: JobSettings) -> float | None:
     """Return the seconds between two checkpoints; None if they are not periodic."""
+    if config.runtime_mode is RuntimeExecutionMode.BATCH:
+        return None
     interval = config.checkpoint_interval_seconds
     if config.checkpointing_mode is CheckpointingMode.NONE:
         interval = None
@@ -334,6 +361,8 @@ def _keeps_state(config: JobConfig, settings: JobSettings) -> bool:
     """Return whether the snapshots of a job hold state, or only commit output."""
     if config.checkpoint_dir is not None or config.checkpoint_interval_seconds is not None:
         return True
+    if config.runtime_mode is RuntimeExecutionMode.BATCH:
+        return True  # the snapshot of the end is not taken again if its commit is repeated
     # After a restart, the job must not produce output again that was committed before. So each
     # commit needs a snapshot with state. If the job has no folder, a temporary one is used.
     restarts = config.restart is not None and config.restart.kind != "none"

@@ -96,6 +96,10 @@ class OperatorContext(RuntimeContext):
             self._timers = OperatorTimers(self.backend)
         return self._timers
 
+    def use_timers(self, timers: OperatorTimers) -> None:
+        """Set the timers of the operator, before it is opened."""
+        self._timers = timers
+
     def set_watermark(self, timestamp: int) -> None:
         """Set the current watermark, in milliseconds since the epoch."""
         self.watermark = timestamp

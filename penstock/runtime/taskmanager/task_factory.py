@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from penstock.dataflow.config import CheckpointingMode
+from penstock.dataflow.config import CheckpointingMode, RuntimeExecutionMode
 from penstock.dataflow.graph.execution_graph import Chain, ChainedOperator, ChannelId, OperatorInfo
-from penstock.dataflow.graph.job_graph import OperatorKind, Partitioning
+from penstock.dataflow.graph.job_graph import Operator, OperatorKind, Partitioning
 from penstock.dataflow.graph.key_groups import key_group_range
 from penstock.dataflow.graph.keys import canonical
 from penstock.dataflow.graph.loop_waves import LoopWaves
@@ -21,6 +21,7 @@ from penstock.runtime.network.channel_log import EdgeIdentity
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel, Sender
 from penstock.runtime.operators.base import RunningOperator
+from penstock.runtime.operators.batch import make_batch_operator
 from penstock.runtime.operators.collect_sink import CollectWriter
 from penstock.runtime.operators.columnar_fusion import fused
 from penstock.runtime.operators.context import OperatorContext
@@ -349,17 +350,25 @@ class TaskFactory:
             sink = self._functions[info.id].function
             return SinkOperator(self._sink_writer(info), context, sink)
         operator = self._functions[info.id]
-        if info.kind.has_two_inputs:
+        made = self._running_operator(operator, context, parts)
+        if self._config.runtime_mode is RuntimeExecutionMode.BATCH:
+            return make_batch_operator(operator, made)
+        return made
+
+    def _running_operator(
+        self, operator: Operator, context: OperatorContext, parts: _TaskParts
+    ) -> RunningOperator:
+        if operator.kind.has_two_inputs:
             return make_two_input_operator(operator, context)
         strategy = operator.watermark_strategy
         interval_ms = round(self._config.auto_watermark_interval_seconds * 1000)
-        if info.kind is OperatorKind.TIMESTAMPS_AND_WATERMARKS:
+        if operator.kind is OperatorKind.TIMESTAMPS_AND_WATERMARKS:
             return TimestampsOperator(operator.function, context, interval_ms)
         if strategy is not None:
-            watermarks = SourceWatermarks(strategy, info.name, interval_ms, context.now_ms)
+            watermarks = SourceWatermarks(strategy, operator.name, interval_ms, context.now_ms)
             parts.add_watermarks(watermarks)
             return TimedSourceOperator(operator.function, context, watermarks)
-        return make_operator(info.kind, operator.function, operator.key_selector, context)
+        return make_operator(operator.kind, operator.function, operator.key_selector, context)
 
     def _sink_writer(self, info: OperatorInfo) -> SinkWriter:
         context = WriterContext(

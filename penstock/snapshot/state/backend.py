@@ -248,7 +248,16 @@ class KeyedBackend:
         """Close RocksDB, which is slow. No generator may be in a step off the event loop."""
         self.storage.close()
 
-    # --- methods that read all entries ---
+    # --- methods for all entries ---
+
+    def clear(self) -> None:
+        """Remove all entries of all states."""
+        for table in self.tables:
+            if self.storage.is_open or table.captured:
+                for key in [key for key, _ in self.scan(table.name)]:
+                    table.delete(key)
+            else:
+                table.drop_entries()
 
     def scan(self, state: str) -> Iterator[tuple[Any, Any]]:
         """Return an iterator over the current entries of a state, in no particular order.

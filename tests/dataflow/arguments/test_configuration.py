@@ -151,12 +151,11 @@ def test_the_time_characteristic_switches_periodic_watermarks():
     assert env.get_stream_time_characteristic() is TimeCharacteristic.EventTime
 
 
-def test_there_is_one_runtime_mode():
+def test_runtime_modes():
     env: Any = StreamExecutionEnvironment.get_execution_environment()
-    for mode in (RuntimeExecutionMode.STREAMING, RuntimeExecutionMode.AUTOMATIC):
+    for mode in RuntimeExecutionMode:
         assert env.set_runtime_mode(mode) is env
-    with pytest.raises(GraphError, match="Penstock has one mode, streaming"):
-        env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+        assert env.config.runtime_mode is mode
     for method, wrong in (
         (env.set_runtime_mode, "BATCH"),
         (env.set_stream_time_characteristic, 5),

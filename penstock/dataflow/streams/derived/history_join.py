@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 from operator import itemgetter
@@ -36,6 +37,13 @@ class HistoryJoin(KeyedProcessFunction):
         self, past_ms: int, function: Callable[[Any, list[Any]], Any], late_tag: OutputTag | None
     ) -> None:
         self._past, self._function, self._late = past_ms, function, late_tag
+        self._forgets = True
+
+    def in_batch_mode(self) -> HistoryJoin:
+        """Return the function for batch mode, in which the engine removes the state of a key."""
+        function = copy.copy(self)
+        function._forgets = False
+        return function
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Get the state: pairs (event time, record) by time, also of records that wait."""
@@ -74,7 +82,7 @@ class HistoryJoin(KeyedProcessFunction):
             if begin < end:
                 # This timer removes the records of this time, if no record of the key comes.
                 forget = min(timestamp + self._past + 1, MAX_WATERMARK)
-                if forget > timestamp:
+                if forget > timestamp and self._forgets:
                     ctx.timer_service().register_event_time_timer(forget)
         else:
             self._records.clear()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -41,6 +42,7 @@ class StateTracking(KeyedProcessFunction):
     ) -> None:
         self._initialize, self._update = initialize, update
         self._timeout, self._by_event_time = timeout_ms, by_event_time
+        self._moves_timer = True
         self.needs_event_time = timeout_ms is not None and by_event_time
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -85,12 +87,18 @@ class StateTracking(KeyedProcessFunction):
         if tracked is None or tracked[2] != timestamp:
             return
         state, end, _ = tracked
-        if end > timestamp:
+        if end > timestamp and self._moves_timer:
             self._register(ctx, end)
             self._tracked.update([state, end, end])
         else:
             self._tracked.clear()
             yield ctx.get_current_key(), None
+
+    def in_batch_mode(self) -> StateTracking:
+        """Return the function for batch mode, in which timers fire at the end of a key."""
+        function = copy.copy(self)
+        function._moves_timer = False
+        return function
 
     def _now(self, ctx: KeyedProcessFunction.Context) -> int | None:
         """Return the time of the event; None if states do not end by time."""

@@ -14,6 +14,7 @@ from functools import partial
 
 import trio
 
+from penstock.dataflow.config import RuntimeExecutionMode
 from penstock.dataflow.errors import PenstockError, Recoverability, StoreError
 from penstock.dataflow.sink import Committable
 from penstock.runtime.control import messages as m
@@ -124,7 +125,14 @@ class CheckpointDriver:
         self._loop.spawn(self._watch_clock)
 
     def stop(self) -> None:
-        """Take a last snapshot, and finish the attempt with it."""
+        """Take a last snapshot, and finish the attempt with it.
+
+        In batch mode, finish it without a snapshot, unless the one of the end is being taken.
+        """
+        if self._deployment.config.runtime_mode is RuntimeExecutionMode.BATCH:
+            if not self._pending:
+                self._loop.post(self._loop.finish)
+            return
         self._stopping = True
         self._loop.post(partial(self._coordinate, c.StopRequested()))
 

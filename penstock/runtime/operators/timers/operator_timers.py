@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property, partial
+from typing import ClassVar
 
 from penstock.runtime.operators.timers.timer_queue import TimerQueue, TimerRow
 from penstock.snapshot.metadata.state_kind import StateKind
@@ -27,6 +28,8 @@ class OperatorTimers:
     Arguments:
         backend: the keyed state of the operator.
     """
+
+    _queue_class: ClassVar[type[TimerQueue]] = TimerQueue
 
     def __init__(self, backend: KeyedBackend) -> None:
         self._backend = backend
@@ -97,4 +100,4 @@ class OperatorTimers:
         backend = self._backend
         table = backend.composite_table(name, StateKind.TIMER)
         most = max(_LEAST_IN_MEMORY, backend.memory.budget_bytes // 4 // _TIMER_BYTES)
-        return TimerQueue(table, partial(backend.scan, name), most)
+        return self._queue_class(table, partial(backend.scan, name), most)

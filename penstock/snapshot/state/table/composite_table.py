@@ -234,6 +234,11 @@ class CompositeTable(KeyedTable):
         super().merge_levels()
         self._seen = MISSING
 
+    def drop_entries(self) -> None:
+        """Remove all entries, and the index."""
+        super().drop_entries()
+        self._index, self._seen, self._unseen = None, MISSING, []
+
     def evict(self, count: int) -> list[Any]:
         """Evict up to `count` of the oldest clean entries, and return their keys."""
         evicted = super().evict(count)

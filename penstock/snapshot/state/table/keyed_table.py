@@ -315,6 +315,10 @@ class KeyedTable:
             del self.clean[key]
         return oldest
 
+    def drop_entries(self) -> None:
+        """Remove all entries, which are in memory only. There must be no captured map."""
+        self.dirty, self.clean = {}, {}
+
     # --- methods that measure memory ---
 
     def entries_in_memory(self) -> int:

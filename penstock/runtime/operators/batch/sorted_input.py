@@ -1,0 +1,176 @@
+"""Process the input of an operator when it has ended: one key after the other.
+
+(Flink: sorted inputs, and `BatchExecutionInternalTimeService`.)
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from itertools import count, groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Self
+
+from penstock.dataflow.graph.keys import canonical
+from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, NO_TIMESTAMP
+from penstock.runtime.operators.base import HOOK_BATCH, RunningOperator
+from penstock.runtime.operators.batch.ending_timers import EndingTimers
+from penstock.runtime.operators.batch.record_sorter import RecordSorter, SortedRecord
+from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
+from penstock.runtime.user_code.errors import to_job_error
+
+__all__ = ["FinalTimers", "FinalWindows", "SortedInput"]
+
+KeyOf = Callable[[Any], Any]
+_key = attrgetter("key")
+_input = attrgetter("input")
+#: The memory for sorting in an operator without keyed state, in bytes.
+_UNKEYED_BYTES = 64 * 1024 * 1024
+
+
+class FinalTimers(RunningOperator):
+    """A mixin for operators of batch mode, in which time does not advance before the end.
+
+    All timers fire when the input has ended, those of processing time, too.
+    """
+
+    #: Whether a timer that another timer registers does not fire, as in Flink. Otherwise a function
+    #: that always registers another timer would not end.
+    refuses_others = True
+    _fired = False
+
+    def open(self) -> None:
+        """Open the function, whose timers fire at the end only."""
+        context = self.context
+        if context.backend is not None:
+            self._ending = EndingTimers(context.backend)
+            context.use_timers(self._ending)
+        super().open()
+
+    def next_processing_time(self) -> int | None:
+        """Return None: no timer fires before the end of the input."""
+        return None
+
+    def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
+        """Fire all timers, if the input has ended."""
+        if timestamp == MAX_WATERMARK and not self._fired:
+            self._fired = True
+            yield from self._finish_input()
+
+    def _finish_input(self) -> Iterator[RecordBatch]:
+        yield from self._fire_all()
+
+    def _fire_all(self) -> Iterator[RecordBatch]:
+        """Fire the timers of all keys, and yield what they emit."""
+        if self.context.backend is None:
+            return
+        with self._ending.refusing_others() if self.refuses_others else nullcontext():
+            yield from super().advance_watermark(MAX_WATERMARK)
+            for piece in super().advance_processing_time(MAX_WATERMARK):
+                if isinstance(piece, RecordBatch):
+                    yield piece
+
+
+class FinalWindows(FinalTimers):
+    """A mixin for windows in batch mode, of which each one may schedule the next one."""
+
+    refuses_others = False
+
+
+class SortedInput(FinalTimers):
+    """A mixin for operators that process their input sorted by key and event time.
+
+    So the state of few keys exists at the same time. A key's timers fire behind its last record,
+    and then its state is removed.
+    """
+
+    _key_of_input: Sequence[KeyOf | None]
+    _kept: frozenset[int]
+
+    def sort(self, key_of_input: Sequence[KeyOf | None], kept: Sequence[int] = (0, 1)) -> Self:
+        """Set how the input is sorted, and return the operator. Called once, before `open`.
+
+        Arguments:
+            key_of_input: for each input, a function that returns the key of a record. None keeps
+                the order of arrival.
+            kept: the inputs that are sorted. Records of others are processed when they come.
+        """
+        self._key_of_input, self._kept = key_of_input, frozenset(kept)
+        self._input = 0
+        self._numbers = count()
+        #: Whether a record has had an event time.
+        self._timed = False
+        context, backend = self.context, self.context.backend
+        if backend is None:
+            folder, memory = Path(tempfile.gettempdir()), _UNKEYED_BYTES
+        else:
+            folder, memory = backend.storage.folder / "sort", backend.memory.budget_bytes // 2
+        self._sorter = RecordSorter(context.codec, folder, memory)
+        return self
+
+    def select_input(self, input: int) -> None:
+        """Set the input of the next batches."""
+        self._input = input
+        super().select_input(input)
+
+    def process(self, batch: RecordBatch) -> RecordBatch:
+        """Keep a batch until the input has ended."""
+        if self._input not in self._kept:
+            return super().process(batch)  # type: ignore[safe-super]
+        rows = batch.rows()
+        key_of = self._key_of_input[self._input]
+        if key_of is None:
+            keys = [number.to_bytes(8) for number, _ in zip(self._numbers, rows, strict=False)]
+        else:
+            self.iterator = iter(rows)
+            keys = [canonical(key_of(record)) for record in self.iterator]
+        times = batch.timestamps
+        self._timed |= times is not None
+        self._sorter.add(keys, times or [NO_TIMESTAMP] * len(rows), self._input, rows)
+        return EMPTY
+
+    def close(self) -> None:
+        """Close the function, and the files."""
+        super().close()
+        self._sorter.close()
+
+    def _finish_input(self) -> Iterator[RecordBatch]:
+        chunk: list[SortedRecord] = []
+        for _, records in groupby(self._sorter.sorted(), _key):
+            for record in records:
+                chunk.append(record)
+                # The timers of a key fire behind its last record only.
+                if len(chunk) >= 2 * HOOK_BATCH:
+                    yield from self._process_sorted(chunk)
+                    chunk = []
+            if len(chunk) >= HOOK_BATCH:
+                yield from self._process_sorted(chunk)
+                chunk = []
+                yield from self._end_keys()
+        yield from self._process_sorted(chunk)
+        yield from self._end_keys()
+
+    def _process_sorted(self, chunk: list[SortedRecord]) -> Iterator[RecordBatch]:
+        self.context.set_watermark(MIN_WATERMARK)
+        for input, records in groupby(chunk, _input):
+            part = list(records)
+            times = [one.timestamp for one in part] if self._timed else None
+            batch = RecordBatch([one.record for one in part], None, times)
+            self.select_input(input)
+            try:
+                out = super().process(batch)  # type: ignore[safe-super]
+            except BaseException as error:
+                raise to_job_error(error, self, batch) from error
+            yield out
+        self.context.set_watermark(MAX_WATERMARK)
+
+    def _end_keys(self) -> Iterator[RecordBatch]:
+        """Fire the timers of the keys that have been processed, and remove their state."""
+        yield from self._fire_all()
+        self.drop_timers()
+        yield from self.end_input()
+        backend = self.context.backend
+        if backend is not None:
+            backend.clear()
