@@ -7,11 +7,13 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Generic, overload
 
+from penstock.dataflow.arguments.durations import whole_number
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function, SinkFunction, check_function
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
 from penstock.dataflow.program import CloseableIterator
 from penstock.dataflow.sink import Sink
+from penstock.dataflow.streams.derived.record_table import RecordTable
 from penstock.dataflow.streams.operator_settings import DataStreamSink, OperatorSettings
 from penstock.dataflow.type_variables import T, T_co
 from penstock.dataflow.types import TypeInformation, Types
@@ -125,6 +127,37 @@ class StreamResults(OperatorSettings, Generic[T_co]):
             operator = next(one for one in graph.operators if one.id == source)
         declared: TypeInformation[Any] = operator.result_type or Types.PICKLED_BYTE_ARRAY()
         return declared
+
+    def take(self, n: int, *, in_process: bool | None = None) -> list[T_co]:
+        """Run the program until this stream has `n` records, and return them.
+
+        The job is then stopped. The list is shorter if the stream ends before.
+
+        Arguments:
+            n: the number of records.
+            in_process: as for `execute_and_collect`.
+
+        Raises:
+            GraphError, JobError, StoreError: as for `StreamExecutionEnvironment.execute`.
+        """
+        limit = whole_number("the number of records", n, least=1)
+        return self.execute_and_collect(None, limit, in_process=in_process)
+
+    def show(self, n: int = 20, *, in_process: bool | None = None) -> None:
+        """Run the program until this stream has `n` records, and show them as a table.
+
+        In a notebook the table is a part of the page; else it is printed.
+
+        Arguments:
+            n: the largest number of records.
+            in_process: as for `execute_and_collect`.
+
+        Raises:
+            GraphError, JobError, StoreError: as for `StreamExecutionEnvironment.execute`.
+        """
+        n = whole_number("the number of records", n, least=1)
+        records = self.take(n + 1, in_process=in_process)
+        RecordTable(records[:n], more=len(records) > n).display()
 
     def _add_operator(
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
