@@ -16,6 +16,7 @@ from penstock import (
     JobConfig,
     MapFunction,
     RestartStrategies,
+    RuntimeExecutionMode,
     RuntimeContext,
     StreamExecutionEnvironment,
 )
@@ -87,6 +88,7 @@ SAMPLES = {
         RestartStrategies.fixed_delay_restart(3, 1000),
     ),
     "memory_bytes": ("1 gb", 2**30),
+    "runtime_mode": ("batch", RuntimeExecutionMode.BATCH),
     "inline_threshold": (100, 100),
     "batch_bytes": ("64 kb", 2**16),
     "name": ("a", "a"),
