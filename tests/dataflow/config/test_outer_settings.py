@@ -16,8 +16,8 @@ from penstock import (
     JobConfig,
     MapFunction,
     RestartStrategies,
-    RuntimeExecutionMode,
     RuntimeContext,
+    RuntimeExecutionMode,
     StreamExecutionEnvironment,
 )
 from penstock.dataflow.config.outer_settings import environment_variables, with_environment
