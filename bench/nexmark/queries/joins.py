@@ -6,7 +6,6 @@ in the state, as in a join of two tables in SQL.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from bench.nexmark.model import Auction, Bid, Event, is_auction, is_bid, is_person
@@ -16,7 +15,6 @@ from penstock import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
-    MapFunction,
     RuntimeContext,
     ValueStateDescriptor,
 )
@@ -24,8 +22,6 @@ from penstock import (
 __all__ = ["QUERIES"]
 
 CATEGORY = 10
-#: The number of rows of the table of q13.
-SIDE_INPUT_ROWS = 10_000
 
 
 def local_items(events: DataStream) -> DataStream:
@@ -69,26 +65,16 @@ class JoinSeller(KeyedCoProcessFunction):
 
 def add_side_input(events: DataStream) -> DataStream:
     """q13: add a value to each bid, from a table that does not change."""
-    return events.filter(is_bid).map(AddSideInput())
+    return events.filter(is_bid).join_table(
+        side_input,
+        on=lambda bid: bid.auction % 10_000,
+        function=lambda bid, value: (bid.auction, bid.bidder, bid.price, bid.date_time, value),
+    )
 
 
-class AddSideInput(MapFunction):
-    """Looks up the auction of a bid in a table of 10,000 values, which each worker loads once."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        """Load the table."""
-        self.table = dict(side_input())
-
-    def map(self, value: Bid) -> Row:
-        """Add a value to a bid."""
-        found = self.table[value.auction % SIDE_INPUT_ROWS]
-        return value.auction, value.bidder, value.price, value.date_time, found
-
-
-def side_input() -> Iterator[tuple[int, str]]:
-    """Yield the rows of the table: a number, and the same number as text."""
-    for number in range(SIDE_INPUT_ROWS):
-        yield number, str(number)
+def side_input() -> dict[int, str]:
+    """Return the table, which each worker loads once: numbers, and the same numbers as text."""
+    return {number: str(number) for number in range(10_000)}
 
 
 def expand_bids(events: DataStream) -> DataStream:
