@@ -1,6 +1,8 @@
 """Nexmark: each query gives what SQL gives, and the generator makes the published events."""
 
 import json
+import os
+import signal
 from collections import Counter
 from dataclasses import replace
 
@@ -15,6 +17,7 @@ from bench.nexmark.model import Auction, Bid, Person
 from bench.nexmark.oracle import Oracle, all_events, last_of_each_key
 from bench.nexmark.queries import QUERIES
 from bench.nexmark.source import NexmarkSource
+from penstock.dataflow.program import RunOptions, run_options
 from penstock.dataflow.source import ReaderContext, Split
 
 # 4,000 events in 50 seconds: five windows of 10 s, and the hot auctions change twice.
@@ -219,3 +222,28 @@ def test_the_table_of_a_page_is_replaced(tmp_path):
     path.write_text("no table\n")
     with pytest.raises(ValueError, match="has no lines"):
         report.replace_table(path, figures)
+
+
+# Failures
+
+
+@pytest.mark.parametrize("name", ["q8", "q16", "q20"])
+def test_a_query_is_right_after_a_worker_was_killed(tmp_path, name):
+    config = NexmarkConfig(events=30_000, rate=600)
+    killed = []
+    workers = []
+
+    def kill_after_a_snapshot(event):
+        if event["event"] == "workers":
+            workers[:] = event["pids"]
+        elif event["event"] == "snapshot" and not killed:
+            killed.append(workers[-1])
+            os.kill(workers[-1], signal.SIGKILL)
+
+    # The source stays open for a second, so that there is a snapshot before the job ends.
+    query = replace(QUERIES[name], linger_seconds=1.0)
+    with run_options(RunOptions(progress=kill_after_a_snapshot)):
+        results = nexmark.collect(query, config, tmp_path, 50)
+    assert killed
+    assert workers[-1] != killed[0]  # other workers have ended the job
+    assert Oracle(config).difference(query, results) is None
