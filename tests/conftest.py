@@ -46,6 +46,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 #: a fixture of the module has done, and those that share a Spark session, each with a JVM.
 WHOLE = (
     "tests/dataflow/test_api.py",
+    "tests/typing/",
     "tests/bench/test_paper.py",
     "tests/spark/test_cluster",
     "tests/spark/test_table_sink",
@@ -53,7 +54,7 @@ WHOLE = (
     "tests/spark/",
 )
 #: What begins first, as it takes longest.
-FIRST = (*WHOLE[2:4], "tests/simulation/test_simulation.py::test_whatever_is_killed")
+FIRST = (*WHOLE[3:5], "tests/simulation/test_simulation.py::test_whatever_is_killed")
 #: What `make test-pythons` leaves out: tests that start processes or Spark, and large simulations.
 SLOW = (
     "tests/bench/",
@@ -70,10 +71,11 @@ SLOW = (
     "tests/snapshot/protocols/test_cycle_random.py",
     "tests/spark/",
     "tests/testing/",
+    "tests/typing/",
 )
 #: Folders whose tests need a package that `make test-pythons` does not install. They are left out
 #: where it is missing; `make test` installs all of them.
-NEEDED = {"connectors/columns": "pyarrow", "docs": "mkdocs", "spark": "pyspark"}
+NEEDED = {"connectors/columns": "pyarrow", "docs": "mkdocs", "spark": "pyspark", "typing": "mypy"}
 collect_ignore = [folder for folder, package in NEEDED.items() if find_spec(package) is None]
 #: After which share of all others the rest of Spark begins: at once it would be too much for two
 #: cores.

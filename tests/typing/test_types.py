@@ -6,6 +6,7 @@ has an error with this text, and `# R: type` says which type `reveal_type` shows
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -20,12 +21,26 @@ FILES = sorted(SAMPLES.glob("*.py"))
 
 _MESSAGE = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): (?P<kind>error|note): (?P<text>.*)$")
 _REVEALED = re.compile(r'Revealed type is "(.*)"')
+#: A line of the page, and after it one that reveals the type of the stream.
+_REVEALING = r"\1 = \2\nreveal_type(\1)"
 _MARKER = re.compile(r"# (?P<kind>[ER]): (?P<text>.+)$")
 
 
+#: The program of the page on types. Where a comment says which type a stream has, it is revealed.
+PAGE = (ROOT / "docs" / "types.md").read_text(encoding="utf-8")
+(PROGRAM,) = re.findall(r"## Types for editors.*?```python\n(.*?)```", PAGE, re.DOTALL)
+
+Messages = dict[str, dict[int, list[str]]]
+
+
 @pytest.fixture(scope="module")
-def messages() -> dict[str, dict[int, list[str]]]:
+def messages(tmp_path_factory: pytest.TempPathFactory) -> Messages:
     """The messages of mypy by file and line: `E: text` and `R: type`."""
+    folder = tmp_path_factory.mktemp("page")
+    page = folder / "program_of_page.py"
+    page.write_text(
+        re.sub(r"^(\w+) = (.*# (?:Data|Keyed)Stream.*)$", _REVEALING, PROGRAM, flags=re.M)
+    )
     run = subprocess.run(
         [
             sys.executable,
@@ -33,14 +48,15 @@ def messages() -> dict[str, dict[int, list[str]]]:
             "mypy",
             "--explicit-package-bases",
             "--no-error-summary",
-            *map(str, FILES),
+            *map(str, [*FILES, page]),
         ],
         cwd=ROOT,
+        env={**os.environ, "MYPYPATH": str(folder)},
         capture_output=True,
         text=True,
     )
     assert run.stderr == ""
-    found: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    found: Messages = defaultdict(lambda: defaultdict(list))
     for line in run.stdout.splitlines():
         match = _MESSAGE.match(line)
         assert match, line
@@ -55,15 +71,20 @@ def messages() -> dict[str, dict[int, list[str]]]:
     return found
 
 
+def test_the_program_of_the_page_on_types_has_the_types_that_it_says(messages: Messages):
+    expected = re.findall(r"^(\w+) = .*# ((?:Data|Keyed)Stream.*)$", PROGRAM, re.MULTILINE)
+    assert len(expected) == 3
+    found = [text for texts in messages["program_of_page.py"].values() for text in texts]
+    assert found == [f"R: {kind}" for _, kind in expected]
+
+
 def _short(revealed: str) -> str:
     """Return a type without the modules that define its parts, and without items of windows."""
     return re.sub(r"tuple\[[^]]*, fallback=(\w+)\]", r"\1", re.sub(r"[a-z_]+[.]", "", revealed))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_mypy_finds_the_types_and_errors_that_a_sample_names(
-    path: Path, messages: dict[str, dict[int, list[str]]]
-):
+def test_mypy_finds_the_types_and_errors_that_a_sample_names(path: Path, messages: Messages):
     found = messages[path.name]
     lines = path.read_text(encoding="utf-8").splitlines()
     wrong = []

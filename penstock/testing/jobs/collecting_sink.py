@@ -6,9 +6,10 @@ import secrets
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
 
 from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
+from penstock.dataflow.type_variables import T
 from penstock.testing.jobs.in_process import job_of
 
 __all__ = ["CollectingSink"]
@@ -26,7 +27,7 @@ class _Collected:
 _collected: dict[str, _Collected] = {}
 
 
-class CollectingSink(Sink):
+class CollectingSink(Sink[T], Generic[T]):
     """Collects records in a list, exactly once.
 
         sink = CollectingSink()
@@ -46,7 +47,7 @@ class CollectingSink(Sink):
         weakref.finalize(self, _collected.pop, self._id)
 
     @property
-    def values(self) -> list[Any]:
+    def values(self) -> list[T]:
         """The records that are committed, in the order of their snapshots and subtasks."""
         return _collected[self._id].values
 
