@@ -8,7 +8,7 @@ from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind
 __all__ = ["check_event_time"]
 
 
-_INTERVAL = OperatorKind.KEYED_CO_INTERVAL_JOIN
+_EVENT_TIME_ONLY = (OperatorKind.KEYED_CO_INTERVAL_JOIN, OperatorKind.KEYED_CO_AS_OF_JOIN)
 _WINDOWS = (
     OperatorKind.KEYED_WINDOW,
     OperatorKind.KEYED_CO_WINDOW,
@@ -37,7 +37,9 @@ def check_event_time(graph: JobGraph) -> None:
             records = "its records"
             if operator.kind.has_two_inputs:
                 records = f"the records of its {'second' if input else 'first'} stream"
-            alternative = ", or use processing time" if operator.kind is not _INTERVAL else ""
+            alternative = (
+                ", or use processing time" if operator.kind not in _EVENT_TIME_ONLY else ""
+            )
             raise GraphError(
                 f"operator {operator.name!r} needs event time, and no operator before it gives "
                 f"{records} timestamps: call assign_timestamps_and_watermarks("

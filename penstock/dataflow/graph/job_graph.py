@@ -59,6 +59,7 @@ class OperatorKind(Enum):
     KEYED_CO_PROCESS = "keyed_co_process"
     KEYED_CO_WINDOW = "keyed_co_window"
     KEYED_CO_INTERVAL_JOIN = "keyed_co_interval_join"
+    KEYED_CO_AS_OF_JOIN = "keyed_co_as_of_join"
     BROADCAST_PROCESS = "broadcast_process"
     KEYED_BROADCAST_PROCESS = "keyed_broadcast_process"
     SINK = "sink"
@@ -98,6 +99,7 @@ _WITH_SIDE_OUTPUTS = frozenset(
         OperatorKind.CO_PROCESS,
         OperatorKind.KEYED_CO_PROCESS,
         OperatorKind.KEYED_CO_INTERVAL_JOIN,
+        OperatorKind.KEYED_CO_AS_OF_JOIN,
         OperatorKind.BROADCAST_PROCESS,
         OperatorKind.KEYED_BROADCAST_PROCESS,
     }

@@ -212,6 +212,24 @@ class KeyedStream(
         self, size: int, slide: int = 0
     ) -> WindowedStream[K_co, T_co, CountWindow]: ...
     def interval_join(self, other_stream: KeyedStream[Any, R]) -> IntervalJoin[T_co, R]: ...
+    @overload
+    def as_of_join(
+        self,
+        versions: KeyedStream[Any, V],
+        *,
+        how: Literal["inner", "left"] = "inner",
+        function: None = None,
+        late_tag: OutputTag[T_co] | None = None,
+    ) -> DataStream[tuple[T_co, V]]: ...
+    @overload
+    def as_of_join(
+        self,
+        versions: KeyedStream[Any, V],
+        *,
+        how: Literal["inner", "left"] = "inner",
+        function: JoinFunction[T_co, V, R] | Callable[[T_co, V], R],
+        late_tag: OutputTag[T_co] | None = None,
+    ) -> DataStream[R]: ...
     def map_with_state(
         self, func: Callable[[V, T_co], tuple[V | None, R]], initial: V | Callable[[], V]
     ) -> DataStream[R]: ...

@@ -15,7 +15,7 @@ from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.functions import KeyedProcessFunction
 from penstock.dataflow.streams import DataStream
 from penstock.dataflow.time import WatermarkStrategy
-from tests.simulation.random_jobs import windows
+from tests.simulation.random_jobs import joins, windows
 from tests.simulation.random_jobs.functions import (
     LARGE,
     Count,
@@ -366,6 +366,14 @@ def _count_windows(
     return windows.count_windows(stream, choices.keys)
 
 
+def _joins(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
+    return joins.joined_pairs(stream, choices.keys)
+
+
+def _pairs(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    return joins.expected_pairs(inputs, choices.keys)
+
+
 def _members(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
     return Counter(("member", i) for i in inputs)
 
@@ -403,4 +411,5 @@ SHAPES = {
     "sessions": Shape(_sessions, _members),
     "sliding": Shape(_sliding, _in_windows),
     "count windows": Shape(_count_windows, _full_windows, weight=1),
+    "joins": Shape(_joins, _pairs, weight=3),
 }

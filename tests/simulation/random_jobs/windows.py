@@ -28,6 +28,7 @@ __all__ = [
     "expected_contents",
     "session_members",
     "sliding_contents",
+    "timed",
     "tumbling_members",
 ]
 
@@ -79,7 +80,8 @@ class Filled(ProcessWindowFunction):
         yield "full", key, len(list(elements))
 
 
-def _timed(stream: DataStream, disorder_ms: int) -> DataStream:
+def timed(stream: DataStream, disorder_ms: int) -> DataStream:
+    """Give each number the time that belongs to it."""
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Time.milliseconds(disorder_ms))
     return stream.assign_timestamps_and_watermarks(
         strategy.with_timestamp_assigner(lambda number, _: number * STEP)
@@ -89,7 +91,7 @@ def _timed(stream: DataStream, disorder_ms: int) -> DataStream:
 def tumbling_members(stream: DataStream, keys: int, lateness_ms: int) -> DataStream:
     """Emit each number in its window, or as late data."""
     windows = (
-        _timed(stream, lateness_ms)
+        timed(stream, lateness_ms)
         .key_by(lambda i: i % keys)
         .window(TumblingEventTimeWindows.of(Time.milliseconds(5 * STEP)))
         .side_output_late_data(LATE)
@@ -102,7 +104,7 @@ def tumbling_members(stream: DataStream, keys: int, lateness_ms: int) -> DataStr
 def session_members(stream: DataStream, keys: int, lateness_ms: int) -> DataStream:
     """Emit each number in its session, or as late data."""
     sessions = (
-        _timed(stream, lateness_ms)
+        timed(stream, lateness_ms)
         .key_by(lambda i: i % keys)
         .window(EventTimeSessionWindows.with_gap(Time.milliseconds(4 * STEP)))
         .side_output_late_data(LATE)
@@ -119,7 +121,7 @@ def _late(windows: DataStream) -> DataStream:
 def sliding_contents(stream: DataStream, keys: int, inverse: bool) -> DataStream:
     """Emit the numbers of sliding windows. No number is late."""
     windows = (
-        _timed(stream, 1_000_000)
+        timed(stream, 1_000_000)
         .map(lambda i: {i: 1})
         .uid("counts")
         .key_by(lambda counts: next(iter(counts)) % keys)

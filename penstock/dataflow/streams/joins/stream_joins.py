@@ -10,7 +10,9 @@ from penstock.dataflow.arguments.durations import DurationLike
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
+from penstock.dataflow.joins.as_of_join import as_of_join_operation
 from penstock.dataflow.joins.key_types import check_key_types
+from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.connected_streams import ConnectedInput, add_two_input_operator
 from penstock.dataflow.streams.joins.interval_joins import IntervalJoin
 from penstock.dataflow.streams.joins.table_joins import table_join_operation
@@ -164,6 +166,42 @@ class KeyedStreamJoins:
                 has keys of another declared type.
         """
         return IntervalJoin(self._joining("interval_join", other_stream))
+
+    def as_of_join(
+        self,
+        versions: Any,
+        *,
+        how: Literal["inner", "left"] = "inner",
+        function: Any = None,
+        late_tag: OutputTag | None = None,
+    ) -> Any:
+        """Join each record with the version of its key that is valid at its event time.
+
+            orders.key_by(lambda o: o.currency).as_of_join(
+                rates.key_by(lambda r: r.currency),
+                function=lambda order, rate: order.amount * rate.value,
+            )
+
+        Each record of `versions` is the valid version of its key from its event time on, until the
+        next one. A record is emitted when the watermark has reached its time, with that time. Older
+        versions are removed, and the newest one of each key is kept. (Flink: temporal join.)
+
+        Arguments:
+            versions: a keyed stream of versions, which has keys of the same type. Of two versions
+                with one time, the later one in the stream is valid.
+            how: "inner" drops a record without a version; "left" keeps it, with the version None.
+            function: a `JoinFunction`, or a function `(record, version)` that returns the result.
+                By default, the result is the pair `(record, version)`.
+            late_tag: the tag of the side output for late records, whose timestamps are smaller
+                than the watermark. Without it, they are dropped.
+
+        Raises:
+            GraphError: if `versions` is not a keyed stream of the same environment, or if another
+                argument is wrong.
+        """
+        add = self._joining("as_of_join", versions)
+        operation = as_of_join_operation(how, function, late_tag)
+        return add(OperatorKind.KEYED_CO_AS_OF_JOIN, "As-Of Join", operation)
 
     def _joining(self, method: str, other: Any) -> Callable[[OperatorKind, str, Any], Any]:
         """Return a function that adds an operator with this stream and another one as inputs."""

@@ -11,6 +11,7 @@ from penstock.dataflow.graph.job_graph import Operator, OperatorKind
 from penstock.dataflow.operator_state import CheckpointedFunction
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.joins.as_of_join import AsOfJoinOperator
 from penstock.runtime.operators.joins.interval_join import IntervalJoinOperator
 from penstock.runtime.operators.joins.table_join import ReloadingTableJoinOperator
 from penstock.runtime.operators.joins.window_join import WindowJoinOperator
@@ -46,6 +47,7 @@ _KEYED: dict[OperatorKind, tuple[Callable[..., RunningOperator], str]] = {
 _JOINS: dict[OperatorKind, Callable[..., TwoInputOperator]] = {
     OperatorKind.KEYED_CO_WINDOW: WindowJoinOperator,
     OperatorKind.KEYED_CO_INTERVAL_JOIN: IntervalJoinOperator,
+    OperatorKind.KEYED_CO_AS_OF_JOIN: AsOfJoinOperator,
 }
 #: The kinds that run without keys if the function cannot have keyed state.
 _SIMPLER = {
