@@ -10,10 +10,10 @@ from penstock.dataflow.arguments.durations import DurationLike
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
-from penstock.dataflow.joins.as_of_join import as_of_join_operation
 from penstock.dataflow.joins.key_types import check_key_types
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.connected_streams import ConnectedInput, add_two_input_operator
+from penstock.dataflow.streams.joins.as_of_joins import as_of_join_operation
 from penstock.dataflow.streams.joins.interval_joins import IntervalJoin
 from penstock.dataflow.streams.joins.table_joins import table_join_operation
 from penstock.dataflow.streams.joins.window_joins import (
