@@ -89,6 +89,6 @@ def test_a_rich_function_keeps_the_uid_that_it_had_without_state():
 
 
 def test_state_without_keys_is_refused():
-    stream = _keyed().rebalance().map(Number())
+    stream = _keyed().map(lambda record: record).rebalance().map(Number())
     with pytest.raises(JobError, match="keyed state exists only on a keyed stream"):
         _collect(stream)

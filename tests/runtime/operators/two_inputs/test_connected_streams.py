@@ -148,7 +148,8 @@ def test_both_streams_of_a_keyed_function_share_the_state_of_a_key() -> None:
 
 def test_connected_streams_can_be_keyed_after_they_are_connected() -> None:
     amounts, keys = keyed(environment(3))
-    connected = amounts.rebalance().connect(keys.rebalance())
+    same = [stream.map(lambda record: record).rebalance() for stream in (amounts, keys)]
+    connected = same[0].connect(same[1])
     again = connected.key_by(lambda pair: pair[0], lambda key: key)
     assert dict(again.process(Sums()).execute_and_collect()) == EXPECTED
 
