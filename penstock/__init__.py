@@ -118,6 +118,7 @@ if TYPE_CHECKING:
         AllWindowedStream,
         BroadcastConnectedStream,
         BroadcastStream,
+        CachedDataStream,
         ConnectedStreams,
         DataStream,
         FeedbackStream,
@@ -247,8 +248,8 @@ _WHERE = {
         "ValueStateDescriptor"
     ),
     "penstock.dataflow.streams": (
-        "AllWindowedStream BroadcastConnectedStream BroadcastStream ConnectedStreams "
-        "DataStream FeedbackStream IterativeStream KeyedStream WindowedStream"
+        "AllWindowedStream BroadcastConnectedStream BroadcastStream CachedDataStream "
+        "ConnectedStreams DataStream FeedbackStream IterativeStream KeyedStream WindowedStream"
     ),
     "penstock.dataflow.streams.joins.interval_joins": "IntervalJoin IntervalJoined",
     "penstock.dataflow.streams.joins.window_joins": "CoGroupedStreams JoinedStreams",
@@ -293,6 +294,7 @@ __all__ = [
     "BroadcastProcessFunction",
     "BroadcastState",
     "BroadcastStream",
+    "CachedDataStream",
     "CheckpointConfig",
     "CheckpointedFunction",
     "CheckpointingMode",

@@ -32,6 +32,7 @@ from penstock.dataflow.config import (
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import check_methods
 from penstock.dataflow.graph.batch_mode import in_runtime_mode
+from penstock.dataflow.graph.cached_streams import StoredRecords, with_caches
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind, OperatorOutput
 from penstock.dataflow.graph.plan import render
@@ -77,6 +78,8 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         self._types: list[type] = []
         #: The index of the first operator that was added since the last execution.
         self._pending_from = 0
+        #: For the id of each cached operator, its stored records and its output.
+        self._caches: dict[int, tuple[StoredRecords, OperatorOutput]] = {}
 
     # ---- methods for the settings
 
@@ -325,7 +328,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
                 "nothing was added to the program since its last execution: an execution has the "
                 "sinks and other operators that were added since the one before"
             )
-        return graph.part(graph.upstream(wanted))
+        return with_caches(graph.part(graph.upstream(wanted)), wanted, self._caches)
 
     def _pending(self) -> list[Operator]:
         return self._graph.operators[self._pending_from :]
@@ -337,6 +340,9 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
             raise GraphError(f"{name} was given an async function; functions here are plain ones")
         check_methods(function)
         return self._graph.add(kind, name, function, key_selector)
+
+    def _add_cache(self, output: OperatorOutput, records: StoredRecords) -> None:
+        self._caches[output.operator.id] = records, output
 
     def _add_feedback(self, name: str) -> OperatorOutput:
         if not isinstance(name, str) or not name:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic
 
+from penstock.dataflow.record_codec import RecordCodec
 from penstock.dataflow.type_variables import T_contra
 
 __all__ = ["Committable", "Committer", "Sink", "SinkWriter", "WriterContext"]
@@ -82,6 +83,10 @@ class SinkWriter(ABC):
     @abstractmethod
     def write(self, batch: list[Any]) -> None:
         """Write a batch of records. The writer must not change the list or its records."""
+
+    def use_codec(self, codec: RecordCodec) -> None:
+        """Get the codec of the job's records. Called before `open`."""
+        del codec
 
     def open(self) -> None:
         """Prepare the writer. Called before the first batch, when state is restored already."""

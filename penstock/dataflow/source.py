@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple
 
 from penstock.dataflow.errors import JobError
+from penstock.dataflow.record_codec import RecordCodec
 from penstock.dataflow.time.watermark import NO_TIMESTAMP
 from penstock.dataflow.type_variables import T_co
 
@@ -160,6 +161,10 @@ class SourceReader(ABC):
     """
 
     blocking: bool = False
+
+    def use_codec(self, codec: RecordCodec) -> None:
+        """Get the codec of the job's records. Called before `open`."""
+        del codec
 
     @abstractmethod
     def open(self, split: Split, position: Any) -> None:

@@ -27,7 +27,6 @@ STREAM: Mapping[str, str] = {
     **dict.fromkeys(("window", "count_window", "time_window"), "call key_by first, or window_all"),
     **dict.fromkeys(("reduce", "sum", "min", "max", "min_by", "max_by"), "call key_by first"),
     "interval_join": "call key_by first, on both streams",
-    "cache": "Penstock caches no streams: write the records to a sink, and read them from there",
     "set_max_parallelism": f"the maximum parallelism {_WHOLE_JOB}.set_max_parallelism",
     "set_buffer_timeout": f"the buffer timeout {_WHOLE_JOB}.set_buffer_timeout",
     "slot_sharing_group": "all operators share their slots: worker i runs subtask i of each",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind
 
-__all__ = ["check_event_time"]
+__all__ = ["check_event_time", "gives_timestamps"]
 
 
 _EVENT_TIME_ONLY = (OperatorKind.KEYED_CO_INTERVAL_JOIN, OperatorKind.KEYED_CO_AS_OF_JOIN)
@@ -32,7 +32,7 @@ def check_event_time(graph: JobGraph) -> None:
         edges = graph.inputs_of(operator.id)
         for input in sorted({edge.input for edge in edges}):
             before = graph.upstream(edge.source for edge in edges if edge.input == input)
-            if any(_gives_timestamps(one) for one in graph.running if one.id in before):
+            if any(gives_timestamps(one) for one in graph.running if one.id in before):
                 continue
             records = "its records"
             if operator.kind.has_two_inputs:
@@ -56,12 +56,15 @@ def _needs_timestamps(operator: Operator) -> bool:
     return bool(assigner.is_event_time()) and type(assigner).__module__.startswith("penstock.")
 
 
-def _gives_timestamps(operator: Operator) -> bool:
+def gives_timestamps(operator: Operator) -> bool:
+    """Return whether an operator gives timestamps to the records that it emits."""
     if operator.kind is OperatorKind.TIMESTAMPS_AND_WATERMARKS:
         return operator.function.extract_timestamp is not None
     if operator.kind is OperatorKind.SOURCE:
         strategy = operator.watermark_strategy
         if strategy is not None and strategy.extract_timestamp is not None:
+            return True
+        if getattr(operator.function, "has_event_times", False):
             return True
         return not type(operator.function).__module__.startswith("penstock.connectors")
     if operator.kind is OperatorKind.MAP_BATCHES:

@@ -9,6 +9,7 @@ from penstock.dataflow.streams.connected_streams import BroadcastStream
 from penstock.dataflow.streams.data_stream import (
     AllWindowedStream,
     BroadcastConnectedStream,
+    CachedDataStream,
     ConnectedStreams,
     DataStream,
     IterativeStream,
@@ -21,6 +22,7 @@ __all__ = [
     "AllWindowedStream",
     "BroadcastConnectedStream",
     "BroadcastStream",
+    "CachedDataStream",
     "ConnectedStreams",
     "DataStream",
     "FeedbackStream",

@@ -18,6 +18,7 @@ from typing import Any, Generic
 from penstock.dataflow.arguments.pyflink_names import KEYED_STREAM, STREAM, PyFlinkNames
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.columns.grouped_stream import StreamColumns
+from penstock.dataflow.graph.cached_streams import StoredRecords
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
 from penstock.dataflow.streams.connected_streams import (
     BaseBroadcastConnectedStream,
@@ -47,6 +48,7 @@ from penstock.dataflow.windows.window import W
 __all__ = [
     "AllWindowedStream",
     "BroadcastConnectedStream",
+    "CachedDataStream",
     "ConnectedStreams",
     "DataStream",
     "IterativeStream",
@@ -101,8 +103,33 @@ class DataStream(
     ) -> BroadcastConnectedStream[T_co, Any]:
         return BroadcastConnectedStream(self._environment, first, second, states, self._stream_of)
 
+    def _cached_stream_of(
+        self, output: OperatorOutput, records: StoredRecords
+    ) -> CachedDataStream[T_co]:
+        return CachedDataStream(self._environment, output, records)
+
     def _filter_keyed(self, key_of: Any, name: str, function: Any) -> DataStream[T_co]:
         return self.key_by(key_of)._transform(OperatorKind.FILTER, name, function)
+
+
+class CachedDataStream(DataStream[T_co]):
+    """A stream whose records are stored when it is first executed. (PyFlink: `CachedDataStream`.)
+
+    Arguments:
+        environment: the environment that the stream belongs to.
+        output: the output of the cached operator.
+        records: the stored records.
+    """
+
+    def __init__(
+        self, environment: BaseEnvironment, output: OperatorOutput, records: StoredRecords
+    ) -> None:
+        super().__init__(environment, [output])
+        self._records = records
+
+    def invalidate(self) -> None:
+        """Forget the stored records. The next execution computes and stores them again."""
+        self._records.invalidate()
 
 
 class KeyedStream(

@@ -29,6 +29,7 @@ from penstock.dataflow.functions import (
     ProcessFunction,
     ReduceFunction,
 )
+from penstock.dataflow.graph.cached_streams import StoredRecords
 from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.state import MapStateDescriptor
@@ -104,6 +105,10 @@ class DataStream(
     DerivedStreams[T_co, "DataStream[T_co]"],
     Generic[T_co],
 ):
+    def cache(self) -> CachedDataStream[T_co]: ...
+    def _cached_stream_of(
+        self, output: OperatorOutput, records: StoredRecords
+    ) -> CachedDataStream[T_co]: ...
     def map(
         self, func: Callable[[T_co], R] | MapFunction[T_co, R], output_type: Any = None
     ) -> DataStream[R]: ...
@@ -185,6 +190,12 @@ class DataStream(
     def _broadcast_connected_stream_of(
         self, first: ConnectedInput, second: ConnectedInput, states: tuple[str, ...]
     ) -> BroadcastConnectedStream[T_co, Any]: ...
+
+class CachedDataStream(DataStream[T_co]):
+    def __init__(
+        self, environment: BaseEnvironment, output: OperatorOutput, records: StoredRecords
+    ) -> None: ...
+    def invalidate(self) -> None: ...
 
 class KeyedStream(
     FixedPartitioning,

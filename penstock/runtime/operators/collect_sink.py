@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from penstock.dataflow.errors import JobError
+from penstock.dataflow.record_codec import RecordCodec
 from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
 from penstock.runtime.serialization.codec import Codec
 
@@ -36,11 +37,11 @@ class CollectWriter(SinkWriter):
     def __init__(self, folder: Path, context: WriterContext) -> None:
         self._folder = folder
         self._context = context
-        self._codec: Codec
+        self._codec: RecordCodec
         self._file: BinaryIO | None = None
         self._files = 0
 
-    def use_codec(self, codec: Codec) -> None:
+    def use_codec(self, codec: RecordCodec) -> None:
         """Set the codec of the job, which encodes the records.
 
         The engine passes it, because the program that creates the sink does not have it.

@@ -10,12 +10,14 @@ docs/types.md lists the supported types. Other modules write the bytes into fram
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.runtime.serialization.batch_codec import BatchCodec
 from penstock.runtime.serialization.immutability import Copier
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.serialization.value_codec import ValueCodec
+from penstock.snapshot.metadata.schema import RecordSchema
 
 __all__ = ["Codec"]
 
@@ -50,6 +52,14 @@ class Codec:
 
     def _round_trip(self, records: list[Any]) -> list[Any]:
         return self.decode_batch(self.encode_batch(records))
+
+    def schemas(self) -> list[Any]:
+        """Return the schemas of the record classes, as plain values."""
+        return [schema.to_wire() for schema in self._registry.schemas()]
+
+    def reading(self, schemas: Sequence[Any]) -> Codec:
+        """Return a codec for bytes of another job, given the schemas of that job."""
+        return Codec(self._registry.extending(map(RecordSchema.from_wire, schemas)))
 
     def written_types(self) -> list[int]:
         """Return the indices of all record classes with at least one encoded instance."""

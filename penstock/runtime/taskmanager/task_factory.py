@@ -22,7 +22,6 @@ from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel, Sender
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.batch import make_batch_operator
-from penstock.runtime.operators.collect_sink import CollectWriter
 from penstock.runtime.operators.columnar_fusion import fused
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.endpoints import SinkOperator
@@ -193,6 +192,7 @@ class TaskFactory:
         def create_reader() -> SourceReader:
             with calling(operator.name, "the source could not create a reader"):
                 reader: SourceReader = source.create_reader(context)
+            reader.use_codec(self._descriptor.codec)
             return reader
 
         clock, request = self._system.clock, partial(request_split, chain.id)
@@ -381,8 +381,7 @@ class TaskFactory:
         )
         with calling(info.name, "the sink could not create a writer"):
             writer: SinkWriter = self._functions[info.id].function.create_writer(context)
-        if isinstance(writer, CollectWriter):
-            writer.use_codec(self._descriptor.codec)
+        writer.use_codec(self._descriptor.codec)
         return writer
 
     def _backend(self, info: OperatorInfo) -> KeyedBackend:

@@ -8,9 +8,12 @@ from typing import Any, Generic
 
 from penstock.dataflow.arguments.durations import DurationLike
 from penstock.dataflow.arguments.fields import value_of
+from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import ReduceFunction
-from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.dataflow.graph.cached_streams import StoredRecords
+from penstock.dataflow.graph.event_time import gives_timestamps
+from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
 from penstock.dataflow.state import StateTtlConfig
 from penstock.dataflow.streams.derived.record_functions import FirstOfKey, RandomSample
 from penstock.dataflow.streams.windowed_streams import BaseWindowedStream
@@ -27,6 +30,8 @@ __all__ = ["DerivedStreams", "windows_of"]
 
 class DerivedStreams(Generic[T_co, S_co]):
     """Methods that a program could also build from the other methods of a stream."""
+
+    _environment: BaseEnvironment
 
     def distinct(self, by: Any = None, ttl: StateTtlConfig | DurationLike | None = None) -> S_co:
         """Keep the first of equal records.
@@ -46,6 +51,36 @@ class DerivedStreams(Generic[T_co, S_co]):
             ttl = StateTtlConfig.new_builder(ttl).build()
         stream: S_co = self._filter_keyed(value_of("distinct", by), "Distinct", FirstOfKey(ttl))
         return stream
+
+    def cache(self) -> Any:
+        """Store the records when they are first computed, for later executions.
+
+        Later executions of this environment read the stored records. The records are in files on
+        this machine, which are removed when the program ends. (PyFlink: `cache`.)
+
+        Returns:
+            A `CachedDataStream`: this stream, with a method `invalidate`.
+
+        Raises:
+            GraphError: if the stream comes from an unbounded source.
+        """
+        from penstock.connectors.cache import RecordCache
+
+        stream: Any = self._transform(OperatorKind.MAP, "Cache", _same)
+        output: OperatorOutput = stream._outputs[0]
+        graph = self._environment._graph
+        ids = graph.upstream([output.operator.id])
+        before = [one for one in graph.operators if one.id in ids]
+        for one in before:
+            if one.kind is OperatorKind.SOURCE and not one.function.bounded:
+                raise GraphError(
+                    f"cache() stores all records of a stream, and {one.name!r} is unbounded: write "
+                    f"the records to a sink"
+                )
+        timed = any(map(gives_timestamps, before))
+        records = RecordCache(timed, [one.function for one in before if one is not output.operator])
+        self._environment._add_cache(output, records)
+        return self._cached_stream_of(output, records)
 
     def sample(self, fraction: float, seed: int | None = None) -> S_co:
         """Keep each record with a probability.
@@ -102,6 +137,10 @@ class DerivedStreams(Generic[T_co, S_co]):
         """Return this stream, grouped by windows without keys."""
 
     @abstractmethod
+    def _cached_stream_of(self, output: OperatorOutput, records: StoredRecords) -> Any:
+        """Return a cached stream with this output."""
+
+    @abstractmethod
     def _filter_keyed(self, key_of: Any, name: str, function: Any) -> Any:
         """Key the stream, and add a filter function with keyed state."""
 
@@ -117,3 +156,7 @@ def windows_of(size: DurationLike, slide: DurationLike | None) -> WindowAssigner
     if slide is None:
         return TumblingEventTimeWindows.of(size)
     return SlidingEventTimeWindows.of(size, slide)
+
+
+def _same(record: Any) -> Any:
+    return record

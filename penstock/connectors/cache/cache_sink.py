@@ -1,0 +1,104 @@
+"""Write the records of a cached stream to files, exactly once."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from penstock.dataflow.errors import JobError
+from penstock.dataflow.record_codec import RecordCodec
+from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
+
+__all__ = ["COMPLETE", "DONE", "LENGTH", "CacheSink"]
+
+#: The name of the file that says that all records are there.
+COMPLETE = "complete"
+#: The ending of the names of published files.
+DONE = ".records"
+LENGTH = struct.Struct(">I")
+
+
+class CacheSink(Sink):
+    """Writes encoded batches to files in a folder.
+
+    A file begins with the schemas of the record classes. Then come batches, each behind its length.
+
+    Arguments:
+        folder: an existing folder on this machine.
+    """
+
+    exactly_once = True
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """Return a writer of files."""
+        return _CacheWriter(Path(self.folder), context)
+
+    def create_committer(self) -> Committer:
+        """Return a committer that gives files their final names."""
+        return _CacheCommitter(Path(self.folder))
+
+
+class _CacheWriter(SinkWriter):
+    _codec: RecordCodec
+
+    def __init__(self, folder: Path, context: WriterContext) -> None:
+        self._folder, self._context = folder, context
+        self._file: BinaryIO | None = None
+
+    def use_codec(self, codec: RecordCodec) -> None:
+        self._codec = codec
+
+    def write(self, batch: list[Any]) -> None:
+        if self._file is None:
+            name = f"open-{self._context.subtask}-{self._context.attempt}"
+            self._file = (self._folder / name).open("wb")
+            self._append(json.dumps(self._codec.schemas()).encode())
+        self._append(self._codec.encode_batch(batch))
+
+    def _append(self, data: bytes) -> None:
+        assert self._file is not None
+        self._file.write(LENGTH.pack(len(data)))
+        self._file.write(data)
+
+    def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
+        file, self._file = self._file, None
+        if file is None:
+            return None
+        # The file gets its name at once, because the next batch begins another one.
+        name = f"{snapshot:012d}-{self._context.subtask:05d}-{self._context.attempt:05d}"
+        Path(file.name).rename(self._folder / f"{name}.staged")
+
+        def finish() -> list[Any]:
+            file.close()
+            return [name]
+
+        return finish
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class _CacheCommitter(Committer):
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def commit(self, committables: list[Committable]) -> None:
+        for item in committables:
+            staged = self._folder / f"{item.payload}.staged"
+            # If it is not there, it was published before.
+            if staged.exists():
+                staged.replace(staged.with_suffix(DONE))
+
+    def finish(self, lineage: str, uid: str) -> None:
+        del lineage, uid
+        if not self._folder.exists():
+            raise JobError(f"the folder of a cached stream is gone: {self._folder}")
+        (self._folder / COMPLETE).touch()

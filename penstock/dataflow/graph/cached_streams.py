@@ -1,0 +1,71 @@
+"""Replace cached streams of a program by their stored records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from penstock.dataflow.graph.job_graph import JobGraph, OperatorKind, OperatorOutput
+from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
+
+__all__ = ["StoredRecords", "with_caches"]
+
+
+class StoredRecords(Protocol):
+    """The records of a cached stream, which are stored at its first execution."""
+
+    timed: bool
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the records are stored."""
+
+    def with_timestamps(self) -> Any:
+        """Return a process function that emits what the sink stores, if records have times."""
+
+    def sink(self) -> Any:
+        """Return a sink that stores the records."""
+
+    def source(self) -> Any:
+        """Return a source of the stored records."""
+
+    def invalidate(self) -> None:
+        """Forget the records."""
+
+
+def with_caches(
+    graph: JobGraph,
+    wanted: Iterable[int],
+    caches: Mapping[int, tuple[StoredRecords, OperatorOutput]],
+) -> JobGraph:
+    """Return a graph that reads cached streams that are stored, and stores the others.
+
+    Arguments:
+        graph: the operators of the next execution.
+        wanted: the ids of the operators for which the program is executed.
+        caches: for the id of each cached operator, its records and the output to store.
+    """
+    here = {id: caches[id] for id in caches if any(one.id == id for one in graph.operators)}
+    stored = {id: records for id, (records, _) in here.items() if records.is_stored}
+    operators = [
+        replace(
+            one,
+            kind=OperatorKind.SOURCE,
+            function=stored[one.id].source(),
+            watermark_strategy=WatermarkStrategy() if stored[one.id].timed else None,
+        )
+        if one.id in stored
+        else one
+        for one in graph.operators
+    ]
+    made = JobGraph(operators, [edge for edge in graph.edges if edge.target not in stored])
+    made = made.part(made.upstream(wanted))
+    for id, (records, output) in here.items():
+        if id not in stored and any(one.id == id for one in made.operators):
+            if records.timed:
+                stamped = made.add(OperatorKind.PROCESS, "Event Times", records.with_timestamps())
+                made.connect([output], stamped)
+                output = OperatorOutput(stamped)
+            made.connect([output], made.add(OperatorKind.SINK, "Store Records", records.sink()))
+    return made
