@@ -6,22 +6,25 @@ and 46 are bids. Events have equal distances in time. A bid is on a *hot* auctio
 which are likely still open, and it is by a *hot* person or one of those who are active.
 
 Events are made in blocks, with one array operation for a column of a block. The random numbers of a
-block come from a generator that counts (Philox), whose counter is the number of the block. So any
-block can be made without those before it, and whatever the parallelism is.
+block come from a generator that counts (Philox), whose counter is the kind of event and the number
+of the block. So a block can be made without those before it, and bids without people and auctions.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bench.nexmark.model import Auction, Bid, Event, Person
 from bench.nexmark.texts import CHANNELS, CITIES, HOT_CHANNELS, STATES, TABLE, Texts, padding_bounds
 
-__all__ = ["BLOCK", "Generator", "NexmarkConfig"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BIDS_OF_BLOCK", "BLOCK", "Generator", "NexmarkConfig"]
 
 PERSONS, AUCTIONS, BIDS = 1, 3, 46
 #: The events of an *epoch*: one person, three auctions and 46 bids, in this order.
@@ -29,6 +32,7 @@ EPOCH = PERSONS + AUCTIONS + BIDS
 #: The epochs of a block, and the events of a block.
 EPOCHS = 50
 BLOCK = EPOCHS * EPOCH
+BIDS_OF_BLOCK = EPOCHS * BIDS
 
 FIRST_PERSON, FIRST_AUCTION, FIRST_CATEGORY, CATEGORIES = 1_000, 1_000, 10, 5
 #: The ids beyond the newest that a bid or an auction may already refer to.
@@ -66,6 +70,12 @@ class NexmarkConfig:
     person_bytes: int = 200
     auction_bytes: int = 500
 
+    @property
+    def bids(self) -> int:
+        """The number of bids among the events."""
+        epochs, rest = divmod(self.events, EPOCH)
+        return epochs * BIDS + max(0, rest - PERSONS - AUCTIONS)
+
 
 @dataclass
 class Generator:
@@ -87,21 +97,42 @@ class Generator:
         Arguments:
             number: block *i* begins with event *i * BLOCK*. The last one may be shorter.
         """
-        draw = np.random.Generator(
-            np.random.Philox(key=self.config.seed, counter=[0, 0, 0, number])
-        )
         first = number * EPOCHS
-        persons = self._persons(draw, first)
-        auctions = self._auctions(draw, first)
-        bids = self._bids(draw, first)
+        persons = self._persons(self._draw(Person, number), first)
+        auctions = self._auctions(self._draw(Auction, number), first)
+        bids = self._bids(number)
         events: list[Event] = []
         for epoch in range(EPOCHS):
             events.append(persons[epoch])
             events += auctions[epoch * AUCTIONS : epoch * AUCTIONS + AUCTIONS]
             events += bids[epoch * BIDS : epoch * BIDS + BIDS]
         times = self._times(np.arange(number * BLOCK, (number + 1) * BLOCK)).tolist()
-        left = self.config.events - number * BLOCK
+        left = max(0, self.config.events - number * BLOCK)
         return (events, times) if left >= BLOCK else (events[:left], times[:left])
+
+    def bid_columns(self, number: int) -> pa.RecordBatch:
+        """Return the bids of a block as columns of Arrow, with the names of the fields of `Bid`."""
+        import pyarrow as pa
+
+        auctions, bidders, prices, channels, times, paddings = self._columns_of_bids(number)
+        tables = self._texts.arrow
+        batch = pa.record_batch(
+            {
+                "auction": auctions,
+                "bidder": bidders,
+                "price": prices,
+                "channel": tables["channels"].take(pa.array(channels)),
+                "url": tables["urls"].take(pa.array(channels)),
+                "date_time": times,
+                "extra": tables["bid_paddings"].take(pa.array(paddings)),
+            }
+        )
+        return batch.slice(0, max(0, self.config.bids - number * BIDS_OF_BLOCK))
+
+    def _draw(self, kind: Any, number: int) -> np.random.Generator:
+        """Return the source of random numbers for the events of a kind in a block."""
+        counter = [0, 0, kind.kind, number]
+        return np.random.Generator(np.random.Philox(key=self.config.seed, counter=counter))
 
     def _persons(self, draw: np.random.Generator, first: int) -> list[Person]:
         texts, size = self._texts, (4, EPOCHS)
@@ -156,8 +187,28 @@ class Generator:
             made.append(Auction(*values, extra))
         return made
 
-    def _bids(self, draw: np.random.Generator, first: int) -> list[Bid]:
-        texts, config, count = self._texts, self.config, EPOCHS * BIDS
+    def _bids(self, number: int) -> list[Bid]:
+        texts = self._texts
+        auctions, bidders, prices, channels, times, paddings = (
+            column.tolist() for column in self._columns_of_bids(number)
+        )
+        columns = zip(
+            auctions,
+            bidders,
+            prices,
+            map(texts.channels.__getitem__, channels),
+            map(texts.urls.__getitem__, channels),
+            times,
+            map(texts.bid_paddings.__getitem__, paddings),
+            strict=True,
+        )
+        # A named tuple made in this way costs half of what `Bid(...)` costs.
+        return list(map(partial(tuple.__new__, Bid), columns))
+
+    def _columns_of_bids(self, number: int) -> tuple[np.ndarray, ...]:
+        """Return the numbers of the bids of a block; for strings, their places in tables."""
+        config, count, first = self.config, BIDS_OF_BLOCK, number * EPOCHS
+        draw = self._draw(Bid, number)
         epochs = np.repeat(np.arange(first, first + EPOCHS), BIDS)
         numbers = epochs * EPOCH + PERSONS + AUCTIONS + np.tile(np.arange(BIDS), EPOCHS)
         newest = epochs * AUCTIONS + AUCTIONS - 1
@@ -168,19 +219,14 @@ class Generator:
         channels = _below(draw, CHANNELS, count) + len(HOT_CHANNELS)
         hot = draw.random(count) < 0.5
         channels[hot] = _below(draw, len(HOT_CHANNELS), count)[hot]
-        channel_numbers = channels.tolist()
-        columns = zip(
-            (auctions + FIRST_AUCTION).tolist(),
-            self._people(draw, epochs, config.hot_bidders, 1).tolist(),
-            _prices(draw, count).tolist(),
-            map(texts.channels.__getitem__, channel_numbers),
-            map(texts.urls.__getitem__, channel_numbers),
-            self._times(numbers).tolist(),
-            map(texts.bid_paddings.__getitem__, _below(draw, TABLE, count).tolist()),
-            strict=True,
+        return (
+            auctions + FIRST_AUCTION,
+            self._people(draw, epochs, config.hot_bidders, 1),
+            _prices(draw, count),
+            channels,
+            self._times(numbers),
+            _below(draw, TABLE, count),
         )
-        # A named tuple made in this way costs half of what `Bid(...)` costs.
-        return list(map(partial(tuple.__new__, Bid), columns))
 
     def _people(
         self, draw: np.random.Generator, epochs: np.ndarray, hot_ratio: int, place: int

@@ -137,10 +137,11 @@ def collect(
         in_process: whether the job runs inside of this process.
     """
     env = _environment(folder, interval_ms).set_in_process(in_process)
-    source = NexmarkSource(config, linger_seconds=query.linger_seconds)
+    source = NexmarkSource(config, None, query.linger_seconds, query.columns)
     results = (query.build_checked or query.build)(_events(env, source))
     if query.write is None or query.read is None:
-        return list(results.execute_and_collect())
+        records = results.execute_and_collect()
+        return [tuple(row.values()) for row in records] if query.columns else list(records)
     query.write(results, folder / "files")
     env.execute()
     return query.read(folder / "files")
@@ -156,13 +157,16 @@ def _environment(folder: Path, interval_ms: float) -> StreamExecutionEnvironment
 
 
 def _events(env: StreamExecutionEnvironment, source: NexmarkSource) -> DataStream:
+    if source.columns:
+        return env.from_source(source, None, "nexmark")
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(DELAY_MS)
     return env.from_source(source, strategy, "nexmark")
 
 
 def _measure(query: Query, events: int, folder: Path, interval_ms: float, say: Say) -> Figures:
     env = _environment(folder, interval_ms)
-    results = query.build(_events(env, NexmarkSource(NexmarkConfig(events), folder)))
+    source = NexmarkSource(NexmarkConfig(events), folder, columns=query.columns)
+    results = query.build(_events(env, source))
     if query.write is None:
         results.sink_to(DroppingSink(folder))
     else:
@@ -217,10 +221,14 @@ class _DroppingWriter(SinkWriter):
     def __init__(self, path: Path) -> None:
         self._path = path
         self._results = 0
+        self.write_columns = self._count_rows
 
     def write(self, batch: list[Any]) -> None:
         """Count a batch."""
         self._results += len(batch)
+
+    def _count_rows(self, batch: Any) -> None:
+        self._results += batch.num_rows
 
     def close(self) -> None:
         """Write the count to a file."""

@@ -69,7 +69,7 @@ class Oracle:
         elif query.name == "q12":
             rows = _sum_of_windows(rows)
         found = Counter(rows)
-        expected = Counter(self._rows((SQL / f"{query.name}.sql").read_text()))
+        expected = Counter(self._rows((SQL / f"q{query.number}.sql").read_text()))
         return (
             wrong
             or _surplus("are missing", expected - found)

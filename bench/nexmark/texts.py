@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Any
 
 __all__ = ["Texts", "padding_bounds"]
 
@@ -76,6 +77,14 @@ class Texts:
     def of(seed: int) -> Texts:
         """Return the tables of a seed."""
         return Texts(seed)
+
+    @cached_property
+    def arrow(self) -> dict[str, Any]:
+        """The tables of the strings of bids as columns of Arrow."""
+        import pyarrow as pa
+
+        names = ("channels", "urls", "bid_paddings")
+        return {name: pa.array(getattr(self, name)) for name in names}
 
     def padding(self, start: int, length: int) -> str:
         """Return `length` letters of the long text."""

@@ -81,6 +81,29 @@ def test_an_event_depends_on_the_seed_and_its_number_alone():
     assert Generator(replace(config, events=BLOCK + 3)).block(1)[0] == forth[1][0][:3]
 
 
+def test_the_columns_of_a_block_are_its_bids():
+    config = NexmarkConfig(events=BLOCK + 60)
+    for number, count in ((0, 2_300), (1, 52), (2, 0)):
+        bids = [event for event in Generator(config).block(number)[0] if event.kind == 2]
+        columns = Generator(config).bid_columns(number)
+        assert list(columns.schema.names) == list(Bid._fields)
+        assert [Bid(**row) for row in columns.to_pylist()] == bids
+        assert columns.num_rows == count
+
+
+def test_a_reader_of_columns_goes_on_at_any_position():
+    config = NexmarkConfig(events=2 * BLOCK + 700)
+    source = NexmarkSource(config, columns=True)
+    found, position, finished = [], None, False
+    while not finished:
+        reader = source.create_reader(ReaderContext("source", 0, 1))
+        reader.open(Split("0", [0, 1]), position)
+        read = reader.read(999)
+        found += read.records.to_pylist() if len(read.records) else []
+        position, finished = read.position, read.finished
+    assert [Bid(**row) for row in found] == [e for e in all_events(config) if e.kind == 2]
+
+
 def test_a_reader_goes_on_at_any_position():
     config = NexmarkConfig(events=2 * BLOCK + 700)
     expected = all_events(config)

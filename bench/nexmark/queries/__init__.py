@@ -7,6 +7,7 @@ its kind. Records between operators are tuples of the fields that are needed.
 from __future__ import annotations
 
 from bench.nexmark.queries import (
+    columns,
     files,
     joins,
     ranking,
@@ -21,8 +22,17 @@ __all__ = ["QUERIES", "Query"]
 
 _ALL = [
     query
-    for module in (single_events, joins, winning_bids, windowed, files, statistics, ranking)
+    for module in (
+        single_events,
+        joins,
+        winning_bids,
+        windowed,
+        files,
+        statistics,
+        ranking,
+        columns,
+    )
     for query in module.QUERIES
 ]
 #: All queries by their names, in the order of their numbers.
-QUERIES = {query.name: query for query in sorted(_ALL, key=lambda query: int(query.name[1:]))}
+QUERIES = {query.name: query for query in sorted(_ALL, key=lambda query: query.number)}

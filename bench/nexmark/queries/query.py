@@ -32,6 +32,7 @@ class Query:
         read: a function that reads them again.
         linger_seconds: the time for which the source must stay open after its last event, when
             results are checked.
+        columns: whether `build` takes the bids as Arrow batches, and returns Arrow batches.
         build_checked: a function that is used instead of `build` when results are checked.
     """
 
@@ -44,6 +45,12 @@ class Query:
     read: Callable[[Path], list[Row]] | None = None
     linger_seconds: float = 0.0
     build_checked: Callable[[DataStream], DataStream] | None = None
+    columns: bool = False
+
+    @property
+    def number(self) -> int:
+        """The number of the query, with which its name begins."""
+        return int(self.name[1:].partition("-")[0])
 
 
 def first_field(record: Row) -> Any:
