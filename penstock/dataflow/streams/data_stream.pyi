@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, TypeAlias, overload
 from penstock.dataflow.arguments.durations import DurationLike
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.base_environment import BaseEnvironment
+from penstock.dataflow.columns.batch_function import BatchFunction
 from penstock.dataflow.columns.grouped_stream import StreamColumns
 from penstock.dataflow.functions import (
     BroadcastProcessFunction,
@@ -147,6 +148,26 @@ class DataStream(
     def broadcast(
         self, state_descriptor: MapStateDescriptor, /, *state_descriptors: MapStateDescriptor
     ) -> BroadcastStream[T_co]: ...
+    @overload  # type: ignore[override]
+    def map_batches(
+        self,
+        func: Callable[[list[T_co]], Iterable[R]],
+        format: Literal["rows"],
+        *,
+        keep_rows: bool = False,
+        timestamps: str | None = None,
+        schema: Any = None,
+    ) -> DataStream[R]: ...
+    @overload
+    def map_batches(
+        self,
+        func: Callable[[Any], Any] | BatchFunction,
+        format: Literal["arrow", "pandas", "polars"] = "arrow",
+        *,
+        keep_rows: bool = False,
+        timestamps: str | None = None,
+        schema: Any = None,
+    ) -> DataStream[Any]: ...
     def join(self, other_stream: DataStream[R]) -> JoinedStreams[T_co, R]: ...
     def co_group(self, other_stream: DataStream[R]) -> CoGroupedStreams[T_co, R]: ...
     @overload

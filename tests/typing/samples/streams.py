@@ -71,6 +71,15 @@ reveal_type(orders().distinct().sample(0.5))  # R: DataStream[Order]
 orders().partition_custom(lambda key, n: len(key) % n, lambda order: order.customer)
 orders().partition_custom(lambda key, n: key % n, lambda order: order.cust)  # E: attribute "cust"
 
+# ---- batches and tables
+
+rows = orders().map_batches(lambda batch: [order.amount for order in batch], format="rows")
+reveal_type(rows)  # R: DataStream[int]
+reveal_type(orders().map_batches(lambda batch: batch))  # R: DataStream[Any]
+reveal_type(orders().take(3))  # R: list[Order]
+named = orders().join_table({"a": Customer("a", "Ann")}, lambda order: order.customer)
+reveal_type(named)  # R: DataStream[tuple[Order, Any]]
+
 # ---- unions and loops
 
 reveal_type(orders().union(orders()))  # R: DataStream[Order]
