@@ -11,6 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from penstock.public_names import MODULE_OF
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         GeneratorSource,
         IterableSource,
         JsonLines,
+        NumberSequenceSource,
         PrintSink,
         SequenceSource,
         SocketSource,
@@ -40,11 +42,23 @@ if TYPE_CHECKING:
     from penstock.dataflow.config import (
         CheckpointConfig,
         CheckpointingMode,
+        CheckpointStorage,
         Configuration,
+        EmbeddedRocksDBStateBackend,
         ExecutionConfig,
+        ExecutionMode,
+        ExternalizedCheckpointCleanup,
+        ExternalizedCheckpointRetention,
+        FileSystemCheckpointStorage,
+        HashMapStateBackend,
         JobConfig,
+        JobManagerCheckpointStorage,
+        MemorySize,
         RestartStrategies,
+        RestartStrategyConfiguration,
         RuntimeExecutionMode,
+        SlotSharingGroup,
+        StateBackend,
     )
     from penstock.dataflow.environment import (
         StreamExecutionEnvironment,
@@ -82,6 +96,11 @@ if TYPE_CHECKING:
     from penstock.dataflow.graph.keys import (
         KeyRefusedError,
     )
+    from penstock.dataflow.job_client import (
+        JobClient,
+        JobID,
+        JobStatus,
+    )
     from penstock.dataflow.operator_state import (
         BroadcastState,
         CheckpointedFunction,
@@ -94,9 +113,14 @@ if TYPE_CHECKING:
         OutputTag,
     )
     from penstock.dataflow.program import (
+        CloseableIterator,
         JobExecutionResult,
     )
+    from penstock.dataflow.sink import (
+        Sink,
+    )
     from penstock.dataflow.source import (
+        Source,
         Split,
     )
     from penstock.dataflow.state import (
@@ -210,74 +234,6 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
-_WHERE = {
-    "penstock.connectors": (
-        "CollectionSource CsvRows FileSink FileSource FunctionSink GeneratorSource "
-        "IterableSource JsonLines PrintSink SequenceSource SocketSource TextLines"
-    ),
-    "penstock.connectors.bases": "Batch BatchSink PollingSource SplitPoller TransactionalSink",
-    "penstock.connectors.columns": "ArrowSource ParquetSink ParquetSource",
-    "penstock.dataflow.columns": "BatchFunction ColumnTimestamps",
-    "penstock.dataflow.config": (
-        "CheckpointConfig CheckpointingMode Configuration ExecutionConfig JobConfig "
-        "RestartStrategies RuntimeExecutionMode"
-    ),
-    "penstock.dataflow.environment": "StreamExecutionEnvironment",
-    "penstock.dataflow.errors": (
-        "GraphError JobError PenstockError ProtocolError Recoverability StoreError"
-    ),
-    "penstock.dataflow.functions": (
-        "BroadcastProcessFunction CoFlatMapFunction CoGroupFunction CoMapFunction "
-        "CoProcessFunction FilterFunction FlatJoinFunction FlatMapFunction Function "
-        "JoinFunction KeySelector KeyedBroadcastProcessFunction "
-        "KeyedCoProcessFunction KeyedProcessFunction MapFunction Partitioner ProcessFunction "
-        "ProcessJoinFunction ReduceFunction SinkFunction"
-    ),
-    "penstock.dataflow.graph.keys": "KeyRefusedError",
-    "penstock.dataflow.operator_state": (
-        "BroadcastState CheckpointedFunction FunctionInitializationContext "
-        "FunctionSnapshotContext OperatorStateStore ReadOnlyBroadcastState"
-    ),
-    "penstock.dataflow.output_tag": "OutputTag",
-    "penstock.dataflow.program": "JobExecutionResult",
-    "penstock.dataflow.source": "Split",
-    "penstock.dataflow.state": (
-        "AggregatingState AggregatingStateDescriptor KeyedStateStore ListState "
-        "ListStateDescriptor MapState MapStateDescriptor ReducingState "
-        "ReducingStateDescriptor RuntimeContext StateTtlConfig ValueState "
-        "ValueStateDescriptor"
-    ),
-    "penstock.dataflow.streams": (
-        "AllWindowedStream BroadcastConnectedStream BroadcastStream CachedDataStream "
-        "ConnectedStreams DataStream FeedbackStream IterativeStream KeyedStream WindowedStream"
-    ),
-    "penstock.dataflow.streams.joins.interval_joins": "IntervalJoin IntervalJoined",
-    "penstock.dataflow.streams.joins.window_joins": "CoGroupedStreams JoinedStreams",
-    "penstock.dataflow.streams.operator_settings": "DataStreamSink",
-    "penstock.dataflow.time": (
-        "AscendingTimestampsWatermarks BoundedOutOfOrdernessWatermarks Duration Instant "
-        "MAX_WATERMARK MIN_WATERMARK NO_TIMESTAMP NoWatermarks Time TimeCharacteristic "
-        "TimeDomain TimerService TimestampAssigner Watermark WatermarkGenerator "
-        "WatermarkOutput WatermarkStrategy"
-    ),
-    "penstock.dataflow.types": "Row RowKind TypeInformation Types",
-    "penstock.dataflow.windows": (
-        "AggregateFunction AllWindowFunction ContinuousEventTimeTrigger "
-        "ContinuousProcessingTimeTrigger CountEvictor CountSlidingWindowAssigner CountTrigger "
-        "CountTumblingWindowAssigner CountWindow CountWindowSerializer DeltaEvictor "
-        "DynamicEventTimeSessionWindows DynamicProcessingTimeSessionWindows "
-        "EventTimeSessionWindows EventTimeTrigger Evictor GlobalWindow GlobalWindowSerializer "
-        "GlobalWindows MergingWindowAssigner NeverTrigger ProcessAllWindowFunction "
-        "ProcessWindowFunction ProcessingTimeSessionWindows ProcessingTimeTrigger "
-        "PurgingTrigger SessionWindowTimeGapExtractor SlidingEventTimeWindows "
-        "SlidingProcessingTimeWindows TimeEvictor TimeWindow TimeWindowSerializer "
-        "TimestampedValue Trigger TriggerResult TumblingEventTimeWindows "
-        "TumblingProcessingTimeWindows Window WindowAssigner WindowFunction"
-    ),
-    "penstock.runtime.serialization.record_serializers": "UnsupportedTypeError",
-}
-_MODULE_OF = {name: module for module, names in _WHERE.items() for name in names.split()}
-
 __all__ = [
     "AggregateFunction",
     "AggregatingState",
@@ -296,8 +252,10 @@ __all__ = [
     "BroadcastStream",
     "CachedDataStream",
     "CheckpointConfig",
+    "CheckpointStorage",
     "CheckpointedFunction",
     "CheckpointingMode",
+    "CloseableIterator",
     "CoFlatMapFunction",
     "CoGroupFunction",
     "CoGroupedStreams",
@@ -322,13 +280,18 @@ __all__ = [
     "Duration",
     "DynamicEventTimeSessionWindows",
     "DynamicProcessingTimeSessionWindows",
+    "EmbeddedRocksDBStateBackend",
     "EventTimeSessionWindows",
     "EventTimeTrigger",
     "Evictor",
     "ExecutionConfig",
+    "ExecutionMode",
+    "ExternalizedCheckpointCleanup",
+    "ExternalizedCheckpointRetention",
     "FeedbackStream",
     "FileSink",
     "FileSource",
+    "FileSystemCheckpointStorage",
     "FilterFunction",
     "FlatJoinFunction",
     "FlatMapFunction",
@@ -341,14 +304,19 @@ __all__ = [
     "GlobalWindowSerializer",
     "GlobalWindows",
     "GraphError",
+    "HashMapStateBackend",
     "Instant",
     "IntervalJoin",
     "IntervalJoined",
     "IterableSource",
     "IterativeStream",
+    "JobClient",
     "JobConfig",
     "JobError",
     "JobExecutionResult",
+    "JobID",
+    "JobStatus",
+    "JobManagerCheckpointStorage",
     "JoinFunction",
     "JoinedStreams",
     "JsonLines",
@@ -366,10 +334,12 @@ __all__ = [
     "MapFunction",
     "MapState",
     "MapStateDescriptor",
+    "MemorySize",
     "MergingWindowAssigner",
     "NO_TIMESTAMP",
     "NeverTrigger",
     "NoWatermarks",
+    "NumberSequenceSource",
     "OperatorStateStore",
     "OutputTag",
     "ParquetSink",
@@ -392,18 +362,23 @@ __all__ = [
     "ReducingState",
     "ReducingStateDescriptor",
     "RestartStrategies",
+    "RestartStrategyConfiguration",
     "Row",
     "RowKind",
     "RuntimeContext",
     "RuntimeExecutionMode",
     "SequenceSource",
     "SessionWindowTimeGapExtractor",
+    "Sink",
     "SinkFunction",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
+    "SlotSharingGroup",
     "SocketSource",
+    "Source",
     "Split",
     "SplitPoller",
+    "StateBackend",
     "StateTtlConfig",
     "StoreError",
     "StreamExecutionEnvironment",
@@ -440,7 +415,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
+    module = MODULE_OF.get(name)
     if module is None:
+        import_module("penstock.dataflow.arguments.refused_names").refuse_name(name)
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     return getattr(import_module(module), name)

@@ -22,6 +22,7 @@ from penstock.dataflow.base_environment import local_executor
 from penstock.dataflow.config import RuntimeExecutionMode, log_level_number
 from penstock.dataflow.errors import GraphError, JobError, PenstockError
 from penstock.dataflow.graph.job_graph import OperatorOutput
+from penstock.dataflow.job_client import AsyncExecutor, JobClient
 from penstock.dataflow.program import (
     CloseableIterator,
     Executor,
@@ -71,6 +72,13 @@ class MonitoredExecutor:
         executor = self._begin(program)
         with self._progress.showing(printing=_prints(program)):
             return executor.execute(program)
+
+    def submit(self, program: Program) -> JobClient:
+        """Start a program, and return a client that controls its job."""
+        executor = self._begin(program)
+        if not isinstance(executor, AsyncExecutor):
+            raise GraphError("execute_async cannot be used here; call execute()")
+        return executor.submit(program)
 
     def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
         """Run a program, and return an iterator over the records of the given outputs."""

@@ -9,7 +9,11 @@ guide for users.
 from __future__ import annotations
 
 from penstock.connectors.append_sinks import FunctionSink, PrintSink
-from penstock.connectors.collection import CollectionSource, SequenceSource
+from penstock.connectors.collection import (
+    CollectionSource,
+    NumberSequenceSource,
+    SequenceSource,
+)
 from penstock.connectors.file_formats import CsvRows, FileFormat, JsonLines, LineFormat, TextLines
 from penstock.connectors.file_sink import FileSink
 from penstock.connectors.file_source import FileSource
@@ -27,6 +31,7 @@ __all__ = [
     "GeneratorSource",
     "IterableSource",
     "JsonLines",
+    "NumberSequenceSource",
     "LineFormat",
     "PrintSink",
     "SequenceSource",

@@ -24,7 +24,7 @@ from penstock.dataflow.source import (
 )
 from penstock.dataflow.type_variables import T
 
-__all__ = ["CollectionSource", "SequenceSource"]
+__all__ = ["CollectionSource", "NumberSequenceSource", "SequenceSource"]
 
 # There are more ranges than readers, so that a slow reader gets fewer of them. But a range is not
 # made very small, because requesting it would take more time than reading its records.
@@ -98,6 +98,10 @@ class SequenceSource(Source[int]):
         """Return a reader that returns the numbers of a range."""
         del context
         return _RangeReader(lambda start, stop: list(range(start, stop)), None)
+
+
+#: Flink's name of `SequenceSource`.
+NumberSequenceSource = SequenceSource
 
 
 class _RangeReader(SourceReader):

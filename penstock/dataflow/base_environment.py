@@ -25,6 +25,7 @@ from penstock.dataflow.config import (
     JobConfig,
     RestartStrategy,
     check_parallelism,
+    check_restart_strategy,
     config_of_files,
     log_level_number,
     with_environment,
@@ -36,6 +37,7 @@ from penstock.dataflow.graph.cached_streams import StoredRecords, with_caches
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind, OperatorOutput
 from penstock.dataflow.graph.plan import render
+from penstock.dataflow.job_client import AsyncExecutor, JobClient
 from penstock.dataflow.nested_jobs import refuse_nested_job
 from penstock.dataflow.program import (
     CloseableIterator,
@@ -152,8 +154,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         Raises:
             GraphError: if `strategy` was not created by a method of `RestartStrategies`.
         """
-        if not isinstance(strategy, RestartStrategy):
-            raise GraphError(f"a restart strategy is made by RestartStrategies, not {strategy!r}")
+        check_restart_strategy(strategy)
         self._config.restart = strategy
         return self
 
@@ -235,11 +236,12 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
 
     # ---- methods for the execution
 
-    def get_execution_plan(self, format: str = "text") -> str:
-        """Return a drawing of the program's graph.
+    def get_execution_plan(self, format: str = "json") -> str:
+        """Return the program's graph.
 
         Arguments:
-            format: the format of the drawing: "text" or "mermaid".
+            format: "json" for the JSON that Flink's plan visualizer reads; "text" or "mermaid" for
+                a drawing.
 
         Raises:
             GraphError: if the program cannot be compiled, or the format is unknown.
@@ -270,6 +272,31 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
             compile_graph(program.graph, program.config)
             _warn_of_unread(program.graph)
             return _executor(program).execute(program)
+
+    def execute_async(self, job_name: str | None = None) -> JobClient:
+        """Start the program's job, and return at once. (Flink: `executeAsync`.)
+
+        The job has the operators that `execute` would run. The program ends only when its jobs
+        have ended.
+
+        Arguments:
+            job_name: the name of the job. If it is None, the name in the settings is used.
+
+        Returns:
+            A client with the state and the result of the job, which can also stop it.
+
+        Raises:
+            GraphError: if the program cannot be compiled, or if the job would run in this process.
+        """
+        with self._executing():
+            program = self._program(job_name)
+            compile_graph(program.graph, program.config)
+            _warn_of_unread(program.graph)
+            executor = _executor(program)
+            if isinstance(executor, AsyncExecutor):
+                return executor.submit(program)
+            executor.execute(program)  # it prints or submits the program
+            raise GraphError("execute_async cannot be used here: penstock submit starts the job")
 
     def _collect(
         self, outputs: Sequence[OperatorOutput], job_name: str | None, in_process: bool | None

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, Protocol, Self
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self
 
+from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.config import JobConfig, RuntimeExecutionMode
 from penstock.dataflow.graph.job_graph import JobGraph, OperatorKind, OperatorOutput
 from penstock.dataflow.sink import Sink
@@ -51,7 +52,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class JobExecutionResult:
+class JobExecutionResult(PyFlinkNames):
     """The result of a job. (Flink: `JobExecutionResult`.)
 
     Arguments:
@@ -69,6 +70,11 @@ class JobExecutionResult:
             and restart_seconds.
     """
 
+    _missing: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("get_accumulator_result", "get_all_accumulator_results"),
+        "jobs have no accumulators; count in a sink, or in state",
+    )
+
     job_name: str
     wall_seconds: float
     restarts: list[dict[str, Any]]
@@ -85,6 +91,10 @@ class JobExecutionResult:
             f"{'stopped' if self.stopped else 'finished'} after {self.wall_seconds:.1f} s, "
             f"{_count(self.restarts, 'restart')}, {_count(self.snapshots, 'snapshot')}>"
         )
+
+    def get_job_id(self) -> str:
+        """Return the id of the lineage of this run's snapshots, which identifies the job."""
+        return self.lineage
 
     def get_net_runtime(self) -> int:
         """Return the duration of the job, in milliseconds. (Flink: `getNetRuntime`.)"""

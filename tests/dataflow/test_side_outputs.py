@@ -183,5 +183,5 @@ def test_a_plan_shows_the_tags_of_links():
     main, _, large = _split(_env())
     large.key_by(len).count()
     env = main.get_execution_environment()
-    assert "side output 'large': hash → [1]" in env.get_execution_plan()
+    assert "side output 'large': hash → [1]" in env.get_execution_plan("text")
     assert '-->|"large: hash"| c1' in env.get_execution_plan("mermaid")

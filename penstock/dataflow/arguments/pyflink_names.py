@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["ENVIRONMENT", "KEYED_STREAM", "STREAM", "MissingFeatureError", "PyFlinkNames"]
+__all__ = [
+    "ENVIRONMENT",
+    "EXECUTION_CONFIG",
+    "KEYED_STREAM",
+    "SINK",
+    "STREAM",
+    "MissingFeatureError",
+    "PyFlinkNames",
+]
 
 
 class MissingFeatureError(GraphError, AttributeError):
@@ -29,12 +37,13 @@ STREAM: Mapping[str, str] = {
     "interval_join": "call key_by first, on both streams",
     "set_max_parallelism": f"the maximum parallelism {_WHOLE_JOB}.set_max_parallelism",
     "set_buffer_timeout": f"the buffer timeout {_WHOLE_JOB}.set_buffer_timeout",
-    "slot_sharing_group": "all operators share their slots: worker i runs subtask i of each",
     "set_description": "use name",
     "print_to_err": "use add_sink with a function that prints",
     "write_as_text": "use sink_to(FileSink(folder, TextLines()))",
     "set_uid_hash": "use uid, which becomes the id of the state as it is",
 }
+
+SINK: Mapping[str, str] = {name: STREAM[name] for name in ("set_description", "set_uid_hash")}
 
 KEYED_STREAM: Mapping[str, str] = {
     **{name: why for name, why in STREAM.items() if not why.startswith("call key_by first")},
@@ -42,31 +51,89 @@ KEYED_STREAM: Mapping[str, str] = {
 }
 
 ENVIRONMENT: Mapping[str, str] = {
-    "execute_async": "execute returns when the job has ended; penstock submit runs it elsewhere",
     "from_data": "use from_collection",
     "add_source": "use from_source",
     "from_elements": "use from_collection",
     "generate_sequence": "use from_sequence",
     "create_input": "use from_source",
     "read_file": "use read_text_file, or from_source with a FileSource",
-    "set_state_backend": (
-        "Penstock chooses the state backend: memory while state is small, then RocksDB"
+    **dict.fromkeys(
+        ("enable_changelog_state_backend", "is_changelog_state_backend_enabled"),
+        "Penstock writes changed entries between snapshots by itself",
     ),
-    "disable_operator_chaining": "call disable_chaining on the operators that are to be apart",
-    "set_default_local_parallelism": "use set_parallelism",
-    "get_default_local_parallelism": "use get_parallelism",
-    "is_chaining_enabled": "operators are chained, unless disable_chaining is called on them",
-    "register_slot_sharing_group": "all operators share their slots",
-    "get_state_backend": "Penstock chooses the state backend",
-    "enable_changelog_state_backend": "Penstock writes changed entries between snapshots by itself",
+    "is_chaining_of_operators_with_different_max_parallelism_enabled": (
+        f"the maximum parallelism {_WHOLE_JOB}.set_max_parallelism"
+    ),
+    "is_force_unaligned_checkpoints": "unaligned snapshots need not be forced",
+    **dict.fromkeys(
+        ("add_default_kryo_serializer", "register_type_with_kryo_serializer"),
+        "use register_type with record classes (docs/types.md)",
+    ),
     "set_default_savepoint_directory": "penstock savepoint takes the folder of a savepoint",
     "get_default_savepoint_directory": "penstock savepoint takes the folder of a savepoint",
-    "get_restart_strategy": "the strategy is an attribute of config: env.config.restart",
     **dict.fromkeys(("add_jars", "add_classpaths"), _NO_JVM),
     **dict.fromkeys(("add_python_file", "add_python_archive", "set_python_requirements"), _NO_JVM),
     "set_python_executable": "workers run in the Python of the program",
     "register_job_listener": "execute returns a JobExecutionResult, or raises the error",
     "register_cached_file": "functions read files of the machine that they run on, in open()",
+}
+
+
+_SERIALIZERS = "records are encoded by their Python types (docs/types.md); leave it out"
+_TASKS = "a cancelled job ends its worker processes at once; leave it out"
+
+EXECUTION_CONFIG: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "add_default_kryo_serializer",
+            "disable_auto_type_registration",
+            "disable_force_avro",
+            "disable_force_kryo",
+            "disable_generic_types",
+            "enable_force_avro",
+            "enable_force_kryo",
+            "enable_generic_types",
+            "get_default_kryo_serializer_classes",
+            "get_registered_kryo_types",
+            "get_registered_pojo_types",
+            "get_registered_types_with_kryo_serializer_classes",
+            "has_generic_types_disabled",
+            "is_auto_type_registration_disabled",
+            "is_force_avro_enabled",
+            "is_force_kryo_enabled",
+            "register_kryo_type",
+            "register_pojo_type",
+            "register_type_with_kryo_serializer",
+        ),
+        _SERIALIZERS,
+    ),
+    **dict.fromkeys(
+        ("disable_closure_cleaner", "enable_closure_cleaner", "is_closure_cleaner_enabled"),
+        "Python functions are sent with exactly what they refer to; leave it out",
+    ),
+    **dict.fromkeys(
+        (
+            "get_task_cancellation_interval",
+            "get_task_cancellation_timeout",
+            "set_task_cancellation_interval",
+            "set_task_cancellation_timeout",
+        ),
+        _TASKS,
+    ),
+    **dict.fromkeys(
+        ("get_latency_tracking_interval", "set_latency_tracking_interval"),
+        "penstock run shows the lag of each source behind its watermark",
+    ),
+    **dict.fromkeys(
+        ("get_default_input_dependency_constraint", "set_default_input_dependency_constraint"),
+        "it schedules batch jobs of Flink 1; leave it out",
+    ),
+    **dict.fromkeys(
+        ("is_use_snapshot_compression", "set_use_snapshot_compression"),
+        "Penstock chooses the compression of snapshots; leave it out",
+    ),
+    "set_execution_mode": "records are always passed on at once; leave it out",
+    "disable_auto_generated_uids": "operators without a uid get one; set uids with .uid(...)",
 }
 
 

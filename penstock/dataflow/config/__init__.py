@@ -10,27 +10,57 @@ from penstock.dataflow.config.checks import MAX_PARALLELISM, check_parallelism, 
 from penstock.dataflow.config.configuration import Configuration
 from penstock.dataflow.config.execution_config import (
     ExecutionConfig,
+    ExecutionMode,
     ExecutionSettings,
 )
 from penstock.dataflow.config.flink_keys import apply_configuration
 from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
 from penstock.dataflow.config.outer_settings import config_of_files, with_environment
-from penstock.dataflow.config.restart_strategies import RestartStrategies, RestartStrategy
+from penstock.dataflow.config.resources import MemorySize, SlotSharingGroup
+from penstock.dataflow.config.restart_strategies import (
+    RestartStrategies,
+    RestartStrategy,
+    RestartStrategyConfiguration,
+    check_restart_strategy,
+)
 from penstock.dataflow.config.runtime_mode import RuntimeExecutionMode
+from penstock.dataflow.config.state_backends import (
+    CheckpointStorage,
+    EmbeddedRocksDBStateBackend,
+    ExternalizedCheckpointCleanup,
+    ExternalizedCheckpointRetention,
+    FileSystemCheckpointStorage,
+    HashMapStateBackend,
+    JobManagerCheckpointStorage,
+    StateBackend,
+)
 
 __all__ = [
     "MAX_PARALLELISM",
     "CheckpointConfig",
+    "CheckpointStorage",
     "CheckpointingMode",
     "Configuration",
+    "EmbeddedRocksDBStateBackend",
+    "ExternalizedCheckpointCleanup",
     "ExecutionConfig",
+    "ExecutionMode",
     "ExecutionSettings",
+    "ExternalizedCheckpointRetention",
+    "FileSystemCheckpointStorage",
+    "HashMapStateBackend",
     "JobConfig",
+    "JobManagerCheckpointStorage",
+    "MemorySize",
     "RestartStrategies",
     "RestartStrategy",
+    "RestartStrategyConfiguration",
     "RuntimeExecutionMode",
+    "SlotSharingGroup",
+    "StateBackend",
     "apply_configuration",
     "check_parallelism",
+    "check_restart_strategy",
     "config_of_files",
     "log_level_number",
     "with_environment",

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from penstock.dataflow.arguments.durations import DurationLike, seconds_of, whole_number
 from penstock.dataflow.arguments.paths import without_scheme
+from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
+from penstock.dataflow.config.state_backends import (
+    CheckpointStorage,
+    ExternalizedCheckpointRetention,
+    FileSystemCheckpointStorage,
+    JobManagerCheckpointStorage,
+)
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.time.durations import Duration
 
 __all__ = ["CheckpointConfig"]
 
+_LOGGER = logging.getLogger("penstock")
+#: The largest number of tolerable failures in Flink.
+_UNLIMITED = 2**31 - 1
+
 
 @dataclass
-class CheckpointConfig:
+class CheckpointConfig(PyFlinkNames):
     """Changes the checkpoint settings of a job. (Flink: `CheckpointConfig`.)
 
     All times are numbers of milliseconds, or `timedelta`s. All setters return the object itself.
@@ -23,6 +38,11 @@ class CheckpointConfig:
     Arguments:
         config: the settings of the job, which the setters change.
     """
+
+    _missing: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("set_force_unaligned_checkpoints", "is_force_unaligned_checkpoints"),
+        "unaligned snapshots need not be forced: enable_unaligned_checkpoints() is enough",
+    )
 
     config: JobConfig = field(default_factory=JobConfig)
 
@@ -39,6 +59,15 @@ class CheckpointConfig:
         self.config.checkpointing_mode = mode
         return self
 
+    def get_checkpoint_interval(self) -> int:
+        """Return the time between two checkpoints, in milliseconds; -1 if there are none."""
+        seconds = self.config.checkpoint_interval_seconds
+        return -1 if seconds is None else round(seconds * 1000)
+
+    def is_checkpointing_enabled(self) -> bool:
+        """Return whether checkpoints are taken periodically."""
+        return self.get_checkpoint_interval() > 0
+
     def get_checkpointing_mode(self) -> CheckpointingMode:
         """Return the mode in which snapshots are taken."""
         return self.config.checkpointing_mode
@@ -47,6 +76,26 @@ class CheckpointConfig:
         """Set the mode UNALIGNED if `enabled` is true, else the mode EXACTLY_ONCE."""
         modes = CheckpointingMode
         return self.set_checkpointing_mode(modes.UNALIGNED if enabled else modes.EXACTLY_ONCE)
+
+    def disable_unaligned_checkpoints(self) -> CheckpointConfig:
+        """Set the mode EXACTLY_ONCE."""
+        return self.enable_unaligned_checkpoints(False)
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """Return whether the mode is UNALIGNED."""
+        return self.config.checkpointing_mode is CheckpointingMode.UNALIGNED
+
+    def get_aligned_checkpoint_timeout(self) -> Duration:
+        """Return the time for which tasks align barriers in the mode UNALIGNED."""
+        return Duration.of_seconds(self.config.aligned_checkpoint_timeout_seconds)
+
+    def set_alignment_timeout(self, alignment_timeout: DurationLike) -> CheckpointConfig:
+        """Do the same as `set_aligned_checkpoint_timeout`, which is its newer name."""
+        return self.set_aligned_checkpoint_timeout(alignment_timeout)
+
+    def get_alignment_timeout(self) -> Duration:
+        """Do the same as `get_aligned_checkpoint_timeout`, which is its newer name."""
+        return self.get_aligned_checkpoint_timeout()
 
     def set_aligned_checkpoint_timeout(self, timeout: DurationLike) -> CheckpointConfig:
         """Set the time for which tasks align barriers before barriers overtake records.
@@ -67,10 +116,91 @@ class CheckpointConfig:
         self.config.checkpoint_timeout_seconds = seconds
         return self
 
+    def get_checkpoint_timeout(self) -> int:
+        """Return the time after which an incomplete checkpoint is aborted, in milliseconds."""
+        return round(self.config.checkpoint_timeout_seconds * 1000)
+
     def set_min_pause_between_checkpoints(self, min_pause: DurationLike) -> CheckpointConfig:
         """Set the shortest time between the end of a checkpoint and the start of the next."""
         self.config.min_pause_seconds = seconds_of("min_pause", min_pause)
         return self
+
+    def get_min_pause_between_checkpoints(self) -> int:
+        """Return the shortest pause between two checkpoints, in milliseconds."""
+        return round(self.config.min_pause_seconds * 1000)
+
+    def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
+        """Accept the number of checkpoints at the same time: there is always one.
+
+        A larger number is the limit of Flink, which also takes fewer. It is noted in the log.
+        """
+        if whole_number("max_concurrent_checkpoints", max_concurrent_checkpoints, least=1) > 1:
+            _LOGGER.info("checkpoints are taken one at a time")
+        return self
+
+    def get_max_concurrent_checkpoints(self) -> int:
+        """Return 1: checkpoints are taken one at a time."""
+        return 1
+
+    def set_checkpoint_storage(self, storage: CheckpointStorage) -> CheckpointConfig:
+        """Set where checkpoints are stored."""
+        if not isinstance(storage, CheckpointStorage):
+            raise GraphError(
+                f"a checkpoint storage is a FileSystemCheckpointStorage or a "
+                f"JobManagerCheckpointStorage, not {storage!r}"
+            )
+        storage.apply_to(self.config)
+        return self
+
+    def get_checkpoint_storage(self) -> CheckpointStorage:
+        """Return where checkpoints are stored."""
+        folder = self.config.checkpoint_dir
+        if folder is None:
+            return JobManagerCheckpointStorage()
+        return FileSystemCheckpointStorage(folder, self.config.inline_threshold)
+
+    def set_externalized_checkpoint_retention(
+        self, retention: ExternalizedCheckpointRetention
+    ) -> CheckpointConfig:
+        """Accept whether checkpoints are kept at the end of a job: they always are.
+
+        To remove them, remove the checkpoint folder.
+        """
+        if not isinstance(retention, ExternalizedCheckpointRetention):
+            raise GraphError(
+                f"a retention is an ExternalizedCheckpointRetention, not {retention!r}"
+            )
+        if retention is not ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION:
+            _LOGGER.info("checkpoints are kept when a job ends; to remove them, remove the folder")
+        return self
+
+    def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
+        """Return `RETAIN_ON_CANCELLATION`: checkpoints are always kept."""
+        return ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+
+    def is_externalized_checkpoints_enabled(self) -> bool:
+        """Return True: checkpoints are always kept."""
+        return True
+
+    #: The names of Flink 1.
+    enable_externalized_checkpoints = set_externalized_checkpoint_retention
+    set_externalized_checkpoint_cleanup = set_externalized_checkpoint_retention
+    get_externalized_checkpoint_cleanup = get_externalized_checkpoint_retention
+
+    def set_fail_on_checkpointing_errors(
+        self, fail_on_checkpointing_errors: bool
+    ) -> CheckpointConfig:
+        """Set whether a failed checkpoint restarts the job."""
+        self.config.tolerable_failures = 0 if fail_on_checkpointing_errors else _UNLIMITED
+        return self
+
+    def is_fail_on_checkpointing_errors(self) -> bool:
+        """Return whether the first failed checkpoint restarts the job."""
+        return self.config.tolerable_failures == 0
+
+    def get_tolerable_checkpoint_failure_number(self) -> int:
+        """Return the number of consecutive checkpoints that may fail."""
+        return self.config.tolerable_failures
 
     def set_tolerable_checkpoint_failure_number(self, number: int) -> CheckpointConfig:
         """Set the number of consecutive checkpoints that may fail before the job restarts."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
+
+from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 
 __all__ = ["Configuration"]
 
 
-class Configuration:
+class Configuration(PyFlinkNames):
     """Settings by the keys of Flink. (PyFlink: `Configuration`.)
 
         config = Configuration().set_string("execution.checkpointing.interval", "10 s")
@@ -20,6 +22,8 @@ class Configuration:
     Arguments:
         settings: the first settings; none if None.
     """
+
+    _missing: ClassVar[Mapping[str, str]] = {"parse_jars_value": "there is no JVM, and no jars"}
 
     def __init__(self, settings: Configuration | Mapping[str, Any] | None = None) -> None:
         self._settings: dict[str, Any] = {}
@@ -74,6 +78,11 @@ class Configuration:
         """Return whether the value of a key is True, or the text `true`."""
         return str(self._settings.get(key, default_value)).strip().lower() == "true"
 
+    def get_bytearray(self, key: str, default_value: bytearray | None = None) -> bytearray | None:
+        """Return the value of a key as bytes."""
+        value = self._settings.get(key)
+        return default_value if value is None else bytearray(value)
+
     def contains_key(self, key: str) -> bool:
         """Return whether a key is set."""
         return key in self._settings
@@ -95,6 +104,23 @@ class Configuration:
         """
         self._settings.update({prefix + key: value for key, value in other._settings.items()})
         return self
+
+    def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
+        """Add all keys and their values to a dict."""
+        target_dict.update(self._settings)
+
+    @staticmethod
+    def from_dict(config_dict: Mapping[str, Any]) -> Configuration:
+        """Return a configuration with the keys and values of a dict."""
+        return Configuration(config_dict)
+
+    @staticmethod
+    def parse_list_value(value: str) -> list[str]:
+        """Return the items of a list that is written `a;b`, or `[a, b]`."""
+        text = value.strip()
+        if text.startswith("[") and text.endswith("]"):
+            return [item.strip() for item in text[1:-1].split(",") if item.strip()]
+        return [item.strip() for item in text.split(";") if item.strip()]
 
     def to_dict(self) -> dict[str, str]:
         """Return all keys and their values as texts."""

@@ -5,29 +5,49 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from enum import Enum
+from typing import Any, ClassVar, Self
 
 from penstock.dataflow.arguments.durations import DurationLike, seconds_of
+from penstock.dataflow.arguments.pyflink_names import EXECUTION_CONFIG, PyFlinkNames
 from penstock.dataflow.config.checks import MAX_PARALLELISM, check_parallelism
 from penstock.dataflow.config.configuration import Configuration
 from penstock.dataflow.config.flink_keys import apply_configuration
 from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
+from penstock.dataflow.config.resources import SlotSharingGroup
+from penstock.dataflow.config.restart_strategies import RestartStrategy, check_restart_strategy
 from penstock.dataflow.config.runtime_mode import RuntimeExecutionMode
+from penstock.dataflow.config.state_backends import StateBackend
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.time.time_domain import TimeCharacteristic
 
-__all__ = ["ExecutionConfig", "ExecutionSettings"]
+__all__ = ["ExecutionConfig", "ExecutionMode", "ExecutionSettings"]
 
 _LOGGER = logging.getLogger("penstock")
 
 
+class ExecutionMode(Enum):
+    """How records are passed between operators of a batch job. (Flink 1: `ExecutionMode`.)
+
+    PIPELINED: at once. Penstock has only this mode.
+    PIPELINED_FORCED, BATCH, BATCH_FORCED: the other modes of Flink.
+    """
+
+    PIPELINED = 0
+    PIPELINED_FORCED = 1
+    BATCH = 2
+    BATCH_FORCED = 3
+
+
 @dataclass
-class ExecutionConfig:
+class ExecutionConfig(PyFlinkNames):
     """Changes the execution settings of a job. (Flink: `ExecutionConfig`.)
 
     Arguments:
         config: the settings of the job, which the setters change.
     """
+
+    _missing: ClassVar[Mapping[str, str]] = EXECUTION_CONFIG
 
     config: JobConfig = field(default_factory=JobConfig)
 
@@ -73,6 +93,32 @@ class ExecutionConfig:
         """Do nothing: Penstock copies only the records that another function could change."""
         return self
 
+    def is_object_reuse_enabled(self) -> bool:
+        """Return True: Penstock copies only the records that another function could change."""
+        return True
+
+    def set_restart_strategy(self, restart_strategy_configuration: RestartStrategy) -> Self:
+        """Set the strategy that decides when a failed job is restarted."""
+        check_restart_strategy(restart_strategy_configuration)
+        self.config.restart = restart_strategy_configuration
+        return self
+
+    def get_restart_strategy(self) -> RestartStrategy | None:
+        """Return the restart strategy; None for the default one."""
+        return self.config.restart
+
+    def enable_auto_generated_uids(self) -> Self:
+        """Do nothing: operators without a uid get one."""
+        return self
+
+    def has_auto_generated_uids_enabled(self) -> bool:
+        """Return True: operators without a uid get one."""
+        return True
+
+    def get_execution_mode(self) -> ExecutionMode:
+        """Return `PIPELINED`: records go to the next operator at once."""
+        return ExecutionMode.PIPELINED
+
     def set_global_job_parameters(
         self, global_job_parameters: Mapping[str, Any] | Configuration
     ) -> ExecutionConfig:
@@ -117,6 +163,63 @@ class ExecutionSettings:
             raise GraphError(f"configure takes a Configuration, not {configuration!r}")
         apply_configuration(configuration, self._config)
         return self
+
+    #: The state backend that the program has chosen, which is only returned.
+    _state_backend: StateBackend | None = None
+
+    def set_state_backend(self, state_backend: StateBackend) -> Self:
+        """Accept a state backend. Penstock chooses between memory and RocksDB by itself.
+
+        Raises:
+            GraphError: if it is not a `StateBackend`.
+        """
+        if not isinstance(state_backend, StateBackend):
+            raise GraphError(
+                f"a state backend is a HashMapStateBackend or an EmbeddedRocksDBStateBackend, not "
+                f"{state_backend!r}"
+            )
+        self._state_backend = state_backend
+        return self
+
+    def get_state_backend(self) -> StateBackend | None:
+        """Return the state backend that the program has set; None if it has set none."""
+        return self._state_backend
+
+    def get_restart_strategy(self) -> RestartStrategy | None:
+        """Return the strategy that decides when a failed job is restarted; None for the default."""
+        return self._config.restart
+
+    def disable_operator_chaining(self) -> Self:
+        """Run each operator in a task of its own, for example to measure it."""
+        self._config.chaining = False
+        return self
+
+    def is_chaining_enabled(self) -> bool:
+        """Return whether operators are chained."""
+        return self._config.chaining
+
+    def set_default_local_parallelism(self, parallelism: int) -> Self:
+        """Do the same as `set_parallelism`."""
+        self.get_config().set_parallelism(parallelism)
+        return self
+
+    def get_default_local_parallelism(self) -> int:
+        """Do the same as `get_parallelism`."""
+        return self._config.parallelism
+
+    def register_slot_sharing_group(self, slot_sharing_group: SlotSharingGroup) -> Self:
+        """Accept a slot sharing group, which has no effect: all operators share their slots."""
+        if not isinstance(slot_sharing_group, SlotSharingGroup):
+            raise GraphError(f"register a SlotSharingGroup, not {slot_sharing_group!r}")
+        return self
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """Return whether the checkpointing mode is UNALIGNED."""
+        return self._config.checkpointing_mode is CheckpointingMode.UNALIGNED
+
+    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        """Do the same as `get_checkpointing_mode`."""
+        return self.get_checkpointing_mode()
 
     def get_buffer_timeout(self) -> int:
         """Return the longest time for which a record waits in an output batch, in milliseconds."""

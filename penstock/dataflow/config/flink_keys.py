@@ -72,6 +72,8 @@ KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "pipeline.max-parallelism": ("max_parallelism", _at_least(1)),
     "pipeline.name": ("name", str),
     "execution.runtime-mode": ("runtime_mode", _runtime_mode),
+    "pipeline.operator-chaining": ("chaining", _boolean),
+    "pipeline.operator-chaining.enabled": ("chaining", _boolean),
     "pipeline.auto-watermark-interval": ("auto_watermark_interval_seconds", _seconds),
     "execution.buffer-timeout": ("buffer_timeout_seconds", _seconds),
     "execution.buffer-timeout.interval": ("buffer_timeout_seconds", _seconds),

@@ -81,6 +81,7 @@ class JobConfig:
             level of the program's process.
         in_process: whether the job runs inside the process of the program, for debugging and tests.
         codegen: whether small user functions are inlined into the loops of operators.
+        chaining: whether operators are chained; see `StreamExecutionEnvironment`.
         host: the address on which the job's processes listen for TCP connections from each other.
             If it is None, they use Unix sockets, which only processes of the same machine and user
             can reach.
@@ -115,6 +116,7 @@ class JobConfig:
     log_level: int | None = None
     in_process: bool = False
     codegen: bool = True
+    chaining: bool = True
     host: str | None = None
     job_parameters: dict[str, str] = field(default_factory=dict)
 

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from penstock.dataflow.arguments.durations import DurationLike, seconds_of, whole_number
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["RestartStrategies", "RestartStrategy"]
+__all__ = [
+    "RestartStrategies",
+    "RestartStrategy",
+    "RestartStrategyConfiguration",
+    "check_restart_strategy",
+]
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,16 @@ class RestartStrategy:
     interval_seconds: float = 60.0
 
 
+#: Flink's name of `RestartStrategy`.
+RestartStrategyConfiguration = RestartStrategy
+
+
+def check_restart_strategy(strategy: object) -> None:
+    """Raise a `GraphError` if an object is not a restart strategy."""
+    if not isinstance(strategy, RestartStrategy):
+        raise GraphError(f"a restart strategy is made by RestartStrategies, not {strategy!r}")
+
+
 class RestartStrategies:
     """Creates restart strategies. (Flink: `RestartStrategies`.)
 
@@ -48,6 +63,11 @@ class RestartStrategies:
     def no_restart() -> RestartStrategy:
         """Return a strategy that never restarts the job."""
         return RestartStrategy("none")
+
+    @staticmethod
+    def fall_back_restart() -> RestartStrategy:
+        """Return the default strategy: any number of restarts, after a growing delay."""
+        return RestartStrategies.exponential_delay_restart()
 
     @staticmethod
     def fixed_delay_restart(

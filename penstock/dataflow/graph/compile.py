@@ -62,7 +62,9 @@ def compile_graph(
     connections = graph.connections()
     loop_at = _operator_loops(infos, connections)
     partitionings = [_partitioning(connection, infos) for connection in connections]
-    before = _chained(graph, infos, connections, partitionings, loop_at, unchained)
+    before: dict[int, int] = {}
+    if config.chaining:
+        before = _chained(graph, infos, connections, partitionings, loop_at, unchained)
 
     def first(operator: int) -> int:
         while operator in before:
@@ -94,12 +96,9 @@ def compile_graph(
     chains = tuple(
         _chain(index, head, infos, before, links, connections) for index, head in enumerate(heads)
     )
+    operators = tuple(infos.values())
     compiled = ExecutionGraph(
-        chains,
-        tuple(links),
-        config.max_parallelism,
-        operators=tuple(infos.values()),
-        loops=loops,
+        chains, tuple(links), config.max_parallelism, operators=operators, loops=loops
     )
     return replace(compiled, fingerprint=_fingerprint(compiled))
 

@@ -8,8 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self, TypeVar, cast
 
+from penstock.dataflow.arguments.pyflink_names import SINK, PyFlinkNames
 from penstock.dataflow.base_environment import BaseEnvironment
-from penstock.dataflow.config import MAX_PARALLELISM, check_parallelism
+from penstock.dataflow.config import (
+    MAX_PARALLELISM,
+    ExecutionConfig,
+    SlotSharingGroup,
+    check_parallelism,
+)
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import (
     Chaining,
@@ -78,6 +84,23 @@ class OperatorSettings:
         operator.parallelism, operator.non_parallel_reason = 1, "force_non_parallel() was called"
         return self
 
+    def slot_sharing_group(self, slot_sharing_group: str | SlotSharingGroup) -> Self:
+        """Accept a slot sharing group, which has no effect: all operators share their slots.
+
+        Raises:
+            GraphError: if it is neither a name nor a `SlotSharingGroup`.
+        """
+        self._operator("slot_sharing_group(...)")
+        if not isinstance(slot_sharing_group, str | SlotSharingGroup):
+            raise GraphError(
+                f"a slot sharing group is a name or a SlotSharingGroup, not {slot_sharing_group!r}"
+            )
+        return self
+
+    def get_execution_config(self) -> ExecutionConfig:
+        """Return an object that changes the execution settings of the job."""
+        return self._environment.get_config()
+
     def disable_chaining(self) -> Self:
         """Run the operator in a separate task, without chaining it to other operators."""
         self._operator("chaining").chaining = Chaining.NEVER
@@ -123,8 +146,10 @@ def declare_type(stream: Stream, type_info: Any) -> Stream:
     return stream
 
 
-class DataStreamSink(OperatorSettings):
+class DataStreamSink(PyFlinkNames, OperatorSettings):
     """A sink that was added to a stream. Its methods set its name, uid and parallelism.
 
     (Flink: `DataStreamSink`.)
     """
+
+    _missing = SINK

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, Self
 
+from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function, ReduceFunction, check_function
@@ -39,7 +40,7 @@ _INVERTIBLE = (
 )
 
 
-class BaseWindowedStream(WindowSettings[T_co, W], Generic[T_co, W, S_co]):
+class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W, S_co]):
     """The methods of a stream that is grouped by windows.
 
     Arguments:
@@ -47,6 +48,10 @@ class BaseWindowedStream(WindowSettings[T_co, W], Generic[T_co, W, S_co]):
         assigner: chooses the windows of a record.
         add: a function that adds the operator of the window to the program, and returns its output.
     """
+
+    _missing: ClassVar[Mapping[str, str]] = {
+        "get_input_type": "call get_type() on the stream before window(...)"
+    }
 
     #: The classes of window functions.
     _process_class: ClassVar[type[Function]]

@@ -6,6 +6,7 @@ JobManager reports. The code blocks and uses no event loop, since the program ma
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from typing import Any
 from penstock.dataflow.errors import GraphError, PenstockError
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.job_graph import OperatorOutput
+from penstock.dataflow.job_client import JobClient
 from penstock.dataflow.program import (
     CloseableIterator,
     JobExecutionResult,
@@ -23,6 +25,7 @@ from penstock.dataflow.program import (
     current_options,
 )
 from penstock.runtime.client.job_connection import JobConnection, JobProcess
+from penstock.runtime.client.job_follower import JobFollower
 from penstock.runtime.client.job_report import JobMonitor
 from penstock.runtime.client.source_preparation import prepared_sources
 from penstock.runtime.client.stop_signals import StopSignals, kill_at_second_interrupt
@@ -126,6 +129,18 @@ class LocalExecutor:
             raise
         signals.end_program()
         return result
+
+    def submit(self, program: Program) -> JobClient:
+        """Start a program, and return a client that controls its job."""
+        options = current_options()
+        began = time.perf_counter()
+        with ExitStack() as stack:
+            stack.enter_context(prepared_sources(program, options))
+            job = self.start(program, options)
+            cleanup = stack.pop_all()
+        monitor = JobMonitor(program, options, began)
+        folder = program.config.checkpoint_dir
+        return JobClient(JobFollower(secrets.token_hex(16), job, monitor, folder, cleanup))
 
     def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
         """Run a program, and return an iterator over the records of the given outputs."""

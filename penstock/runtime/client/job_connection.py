@@ -34,6 +34,13 @@ class JobConnection(ABC):
         """
 
     @abstractmethod
+    def savepoint(self) -> None:
+        """Request the JobManager to take a savepoint.
+
+        The call does nothing if the JobManager has ended.
+        """
+
+    @abstractmethod
     def drain(self) -> None:
         """Discard all data from the JobManager until it has ended.
 
@@ -80,9 +87,19 @@ class SocketConnection(JobConnection):
 
         The call does nothing if the JobManager has ended.
         """
+        self._send(Order.STOP)
+
+    def savepoint(self) -> None:
+        """Request the JobManager to take a savepoint.
+
+        The call does nothing if the JobManager has ended.
+        """
+        self._send(Order.SAVEPOINT)
+
+    def _send(self, order: Order) -> None:
         try:
             with self._sending:
-                send_blocking(self._socket, encode_order(Order.STOP))
+                send_blocking(self._socket, encode_order(order))
         except OSError:
             return
 

@@ -34,11 +34,11 @@ from penstock.runtime.jobmanager.reporting.job_events import (
     Committed,
     JobEvent,
     JobFailed,
+    JobFigures,
     JobFinished,
     JobSnapshotAborted,
     JobSnapshotCompleted,
     JobStarted,
-    JobStatus,
     WorkersStarted,
 )
 from penstock.runtime.jobmanager.reporting.job_log import JobLog
@@ -232,7 +232,7 @@ class JobServer:
             # If the client reads slowly, status events must not pile up before the last event.
             if not self._outbox:
                 metrics = job.metrics
-                self.observe(JobStatus(metrics.operators(), metrics.loops(), job.busy_workers()))
+                self.observe(JobFigures(metrics.operators(), metrics.loops(), job.busy_workers()))
 
 
 async def _serve(descriptor: int) -> int:

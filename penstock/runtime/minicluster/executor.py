@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import NoReturn
 
 from penstock.dataflow.config import RestartStrategies
+from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.program import Program, RunOptions
 from penstock.runtime.client.executor import LocalExecutor, job_request
@@ -33,6 +35,14 @@ class InProcessExecutor(LocalExecutor):
         shown = options.progress is not None
         program = _with_requested_snapshots(_without_timeouts(program))
         return InProcessJob(job_request(program, options, collecting, shown))
+
+    def submit(self, program: Program) -> NoReturn:
+        """Raise a `GraphError`: a job in this process runs only while the program waits for it."""
+        del program
+        raise GraphError(
+            "execute_async starts processes: a job in this process runs only while the program "
+            "waits for it; call execute(), or leave out set_in_process"
+        )
 
 
 def _without_timeouts(program: Program) -> Program:

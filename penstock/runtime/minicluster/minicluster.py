@@ -83,6 +83,10 @@ class InProcessJob(JobConnection):
         if self._token is not None and not self._ended:
             self._token.run_sync_soon(self._send_requests)
 
+    def savepoint(self) -> None:
+        """Request the JobManager to take a savepoint."""
+        self.request_snapshot()
+
     def request_snapshot(self) -> Callable[[], bool]:
         """Request a snapshot now.
 

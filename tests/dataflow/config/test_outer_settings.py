@@ -82,6 +82,7 @@ SAMPLES = {
     "checkpointing_mode": ("unaligned", CheckpointingMode.UNALIGNED),
     "in_process": (True, True),
     "codegen": ("off", False),
+    "chaining": (False, False),
     "log_level": ("INFO", 20),
     "restart": (
         "fixed-delay, attempts=3, delay=1 s",

@@ -155,7 +155,7 @@ def test_the_fingerprint_is_stable_and_changes_with_the_graph():
 def test_a_plan_is_drawn_as_text_and_as_mermaid():
     env = _environment()
     env.from_sequence(1, 9).key_by(abs).count().uid("counts").print()
-    text = env.get_execution_plan()
+    text = env.get_execution_plan("text")
     assert "workers: 2   key groups: 128" in text
     assert "uid counts: Count" in text
     assert "hash → [1]" in text

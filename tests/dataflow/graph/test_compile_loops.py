@@ -618,7 +618,7 @@ def test_a_plan_marks_back_edges_and_lists_loops():
     body = _step(iteration, "body")
     iteration.close_with(_step(body, "again"))
     body.print().disable_chaining()
-    text = env.get_execution_plan()
+    text = env.get_execution_plan("text")
     assert "      forward ⇠ back-edge [1]" in text.splitlines()
     assert text.splitlines()[-1] == "loop 0: [1] [2]"
     mermaid = env.get_execution_plan("mermaid").splitlines()

@@ -22,7 +22,7 @@ __all__ = [
     "JobFailed",
     "JobFinished",
     "JobStarted",
-    "JobStatus",
+    "JobFigures",
     "Note",
     "RecordClassesKnown",
     "Restarted",
@@ -209,7 +209,7 @@ class GivingUp(JobEvent):
 
 
 @dataclass(frozen=True)
-class JobStatus(JobEvent):
+class JobFigures(JobEvent):
     """Reports the figures of a running job, at regular intervals.
 
     Arguments:

@@ -1,0 +1,139 @@
+"""List the names of `pyflink.common` and `pyflink.datastream` that Penstock does not have.
+
+Each has a sentence that says what to use. An import of such a name raises an error with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.dataflow.errors import GraphError
+
+__all__ = ["REFUSED_NAMES", "MissingNameError", "refuse_name"]
+
+
+class MissingNameError(GraphError, ImportError):
+    """Raised when a program imports a name of PyFlink that Penstock does not have."""
+
+
+_FORMAT = "files are read and written with TextLines, JsonLines and CsvRows (docs/connectors.md)"
+_PARQUET = "use ParquetSource and ParquetSink"
+_SERIALIZATION = (
+    "records are encoded by their Python types (docs/types.md); decode and encode bytes of an "
+    "external system in a map function, or in a Source or Sink of your own"
+)
+_SYSTEM = (
+    "there is no connector for {}: write a PollingSource, BatchSink or TransactionalSink of your "
+    "own (docs/own-connectors.md)"
+)
+_STATE = (
+    "use HashMapStateBackend() or EmbeddedRocksDBStateBackend(), and set_checkpoint_storage_dir"
+)
+_FILES = "use FileSource(path, TextLines()) and FileSink(folder, JsonLines())"
+
+
+def _same(names: str, reason: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), reason)
+
+
+#: What to use instead of each name.
+REFUSED_NAMES: Mapping[str, str] = {
+    # pyflink.common
+    "AssignerWithPeriodicWatermarksWrapper": (
+        "it wraps an object of the JVM; use WatermarkStrategy.for_generator(...) with a "
+        "WatermarkGenerator"
+    ),
+    "CompletableFuture": "the methods of a JobClient return a concurrent.futures.Future",
+    "InputDependencyConstraint": "it schedules batch jobs of Flink 1; leave it out",
+    "InputFormat": "use a Source: env.from_source(...)",
+    "JavaObjectWrapper": "there is no JVM",
+    **_same("ConfigOption ConfigOptions", "use the key as a text: Configuration().set(key, value)"),
+    **_same(
+        "ByteArraySchema DeserializationSchema SerializationSchema RowFieldExtractorSchema "
+        "TypeSerializer JsonRowDeserializationSchema JsonRowSerializationSchema "
+        "CsvRowDeserializationSchema CsvRowSerializationSchema",
+        _SERIALIZATION,
+    ),
+    "SimpleStringSchema": "lines of text are read and written with TextLines()",
+    "Encoder": _FORMAT,
+    "BulkWriterFactory": _PARQUET,
+    # pyflink.datastream
+    "SourceFunction": "use env.from_source with an IterableSource, a GeneratorSource, or your own",
+    "CustomStateBackend": "it wraps an object of the JVM; Penstock chooses the state backend",
+    "CustomCheckpointStorage": "it wraps an object of the JVM; use FileSystemCheckpointStorage",
+    "PredefinedOptions": "Penstock tunes RocksDB by itself; leave it out",
+    **_same("FsStateBackend MemoryStateBackend RocksDBStateBackend", _STATE),
+    "BaseBroadcastProcessFunction": (
+        "use BroadcastProcessFunction or KeyedBroadcastProcessFunction"
+    ),
+    **_same(
+        "AsyncDataStream AsyncFunction AsyncRetryPredicate AsyncRetryStrategy RetryPredicate "
+        "NoRetryStrategy FixedDelayRetryStrategy ExponentialBackoffDelayRetryStrategy",
+        "call the service in flat_map; more subtasks wait at the same time",
+    ),
+    "AsyncFunctionDescriptor": "give the AsyncFunction itself to AsyncDataStream",
+    "ResultTypeQueryable": "types need not be declared; leave it out",
+    # connectors and formats
+    "DeliveryGuarantee": "every sink says what it guarantees (docs/connectors.md); leave it out",
+    **_same("StreamTransformer SupportsPreprocessing", "transform the stream before sink_to(...)"),
+    **_same(
+        "BucketAssigner BulkFormat FileCompactStrategy FileCompactor FileEnumeratorProvider "
+        "FileSourceBuilder FileSplitAssignerProvider OutputFileConfig RollingPolicy StreamFormat "
+        "StreamingFileSink",
+        _FILES,
+    ),
+    **_same("HybridSource HybridSourceBuilder", "read both sources, and join them with union"),
+    **_same(
+        "JdbcConnectionOptions JdbcExecutionOptions JdbcSink",
+        "write a BatchSink of your own (docs/own-connectors.md), or use Spark (docs/spark.md)",
+    ),
+    **_same(
+        "DynamicKafkaSource DynamicKafkaSourceBuilder FlinkKafkaConsumer FlinkKafkaProducer "
+        "KafkaMetadataService KafkaOffsetResetStrategy KafkaOffsetsInitializer "
+        "KafkaRecordDeserializationSchema KafkaRecordSerializationSchema "
+        "KafkaRecordSerializationSchemaBuilder KafkaSink KafkaSinkBuilder KafkaSource "
+        "KafkaSourceBuilder KafkaStreamSetSubscriber KafkaStreamSubscriber KafkaTopicPartition "
+        "KafkaTopicSelector Semantic SingleClusterTopicMetadataService StreamPatternSubscriber",
+        _SYSTEM.format("Kafka"),
+    ),
+    **_same(
+        "FlinkKinesisConsumer KinesisDeserializationSchema KinesisFirehoseSink "
+        "KinesisFirehoseSinkBuilder KinesisShardAssigner KinesisStreamsSink "
+        "KinesisStreamsSinkBuilder PartitionKeyGenerator WatermarkTracker",
+        _SYSTEM.format("Kinesis"),
+    ),
+    **_same(
+        "MessageDelayer PulsarSink PulsarSinkBuilder PulsarSource PulsarSourceBuilder "
+        "RangeGenerator StartCursor StopCursor TopicRoutingMode",
+        _SYSTEM.format("Pulsar"),
+    ),
+    **_same("RMQConnectionConfig RMQSink RMQSource", _SYSTEM.format("RabbitMQ")),
+    **_same(
+        "CassandraCommitter CassandraFailureHandler CassandraSink ClusterBuilder ConsistencyLevel "
+        "MapperOptions",
+        _SYSTEM.format("Cassandra"),
+    ),
+    **_same(
+        "Elasticsearch6SinkBuilder Elasticsearch7SinkBuilder ElasticsearchEmitter "
+        "ElasticsearchSink FlushBackoffType",
+        _SYSTEM.format("Elasticsearch"),
+    ),
+    **_same("CsvBulkWriters CsvReaderFormat CsvSchema CsvSchemaBuilder", "use CsvRows()"),
+    **_same(
+        "AvroBulkWriters AvroInputFormat AvroRowDeserializationSchema AvroRowSerializationSchema "
+        "AvroSchema GenericRecordAvroTypeInfo",
+        "Penstock does not read Avro; decode it in a map function",
+    ),
+    **_same(
+        "AvroParquetReaders AvroParquetWriters ParquetBulkWriters ParquetColumnarRowInputFormat",
+        _PARQUET,
+    ),
+    "OrcBulkWriters": _PARQUET,
+}
+
+
+def refuse_name(name: str) -> None:
+    """Raise a `MissingNameError` if PyFlink has a name, and Penstock does not."""
+    if name in REFUSED_NAMES:
+        # An AttributeError would be replaced by an error of the import, without this text.
+        raise MissingNameError(f"Penstock has no {name}: {REFUSED_NAMES[name]}")

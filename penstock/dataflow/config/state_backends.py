@@ -1,0 +1,170 @@
+"""Define state backends and checkpoint storages by the names of Flink.
+
+Penstock has one backend: state is in memory while it is small, and then in RocksDB. So the backends
+of Flink are accepted, and choose nothing. A checkpoint storage sets the folder of the snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import ClassVar
+
+from penstock.dataflow.arguments.paths import without_scheme
+from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
+from penstock.dataflow.config.job_config import JobConfig
+
+__all__ = [
+    "CheckpointStorage",
+    "EmbeddedRocksDBStateBackend",
+    "ExternalizedCheckpointCleanup",
+    "ExternalizedCheckpointRetention",
+    "FileSystemCheckpointStorage",
+    "HashMapStateBackend",
+    "JobManagerCheckpointStorage",
+    "StateBackend",
+]
+
+_TUNED = (
+    "Penstock tunes RocksDB by itself; the memory of a worker is set with env.set_memory(bytes)"
+)
+
+
+class ExternalizedCheckpointRetention(Enum):
+    """Whether checkpoints are kept when a job is cancelled.
+
+    (Flink: `ExternalizedCheckpointRetention`.) Penstock always keeps the newest ones, as with
+    `RETAIN_ON_CANCELLATION`.
+    """
+
+    DELETE_ON_CANCELLATION = 0
+    RETAIN_ON_CANCELLATION = 1
+    NO_EXTERNALIZED_CHECKPOINTS = 2
+
+
+class StateBackend:
+    """Where operators keep their state. (Flink: `StateBackend`.)
+
+    Every state backend is accepted. Penstock keeps state in memory while it is small, and then in
+    RocksDB; the limit is set with `StreamExecutionEnvironment.set_memory`.
+    """
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class HashMapStateBackend(StateBackend):
+    """Keeps state in memory; see `StateBackend`. (Flink: `HashMapStateBackend`.)"""
+
+
+class EmbeddedRocksDBStateBackend(PyFlinkNames, StateBackend):
+    """Keeps state in RocksDB; see `StateBackend`. (Flink: `EmbeddedRocksDBStateBackend`.)
+
+    Arguments:
+        enable_incremental_checkpointing: ignored, since snapshots are incremental.
+    """
+
+    _missing: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        (
+            "set_db_storage_paths",
+            "get_db_storage_paths",
+            "set_predefined_options",
+            "get_predefined_options",
+            "set_options",
+            "get_options",
+            "set_number_of_transfer_threads",
+            "get_number_of_transfer_threads",
+        ),
+        _TUNED,
+    )
+
+    def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
+        del enable_incremental_checkpointing
+
+    def is_incremental_checkpoints_enabled(self) -> bool:
+        """Return True: a snapshot has the files that changed since the one before it."""
+        return True
+
+
+#: The name of Flink 1.
+ExternalizedCheckpointCleanup = ExternalizedCheckpointRetention
+
+_STORAGE = {
+    "get_savepoint_path": "savepoints are in the checkpoint folder",
+    "get_max_state_size": "there is no limit",
+    "get_write_buffer_size": "Penstock chooses the sizes of its buffers",
+}
+
+
+class CheckpointStorage(PyFlinkNames):
+    """Where snapshots are stored. (Flink: `CheckpointStorage`.)"""
+
+    _missing: ClassVar[Mapping[str, str]] = _STORAGE
+
+    def apply_to(self, config: JobConfig) -> None:
+        """Change the settings of a job as the storage says."""
+
+
+class JobManagerCheckpointStorage(CheckpointStorage):
+    """Stores snapshots in a temporary folder, unless a path is given.
+
+    Flink keeps them in the memory of the JobManager. Neither survives the job.
+    (Flink: `JobManagerCheckpointStorage`.)
+
+    Arguments:
+        checkpoint_path: the folder of the snapshots; None for a temporary one.
+        max_state_size: ignored; there is no limit.
+    """
+
+    def __init__(
+        self, checkpoint_path: str | None = None, max_state_size: int | None = None
+    ) -> None:
+        del max_state_size
+        self.checkpoint_path = checkpoint_path
+
+    def apply_to(self, config: JobConfig) -> None:
+        """Set the folder of the snapshots."""
+        path = self.checkpoint_path
+        config.checkpoint_dir = None if path is None else without_scheme(str(path))
+
+    def get_checkpoint_path(self) -> str | None:
+        """Return the folder of the snapshots; None for a temporary one."""
+        return self.checkpoint_path
+
+
+class FileSystemCheckpointStorage(CheckpointStorage):
+    """Stores snapshots in a folder. (Flink: `FileSystemCheckpointStorage`.)
+
+    Arguments:
+        checkpoint_path: the folder, as a local path or a `file://` URL.
+        file_state_size_threshold: the largest size of keyed state that is stored in the manifest
+            itself, in bytes. None does not change it.
+        write_buffer_size: ignored.
+
+    Raises:
+        GraphError: if the path is an address that is not a local path.
+    """
+
+    def __init__(
+        self,
+        checkpoint_path: str,
+        file_state_size_threshold: int | None = None,
+        write_buffer_size: int = -1,
+    ) -> None:
+        del write_buffer_size
+        self.checkpoint_path = without_scheme(str(checkpoint_path))
+        self.file_state_size_threshold = file_state_size_threshold
+
+    def apply_to(self, config: JobConfig) -> None:
+        """Set the folder of the snapshots, and the size of state in a manifest."""
+        config.checkpoint_dir = self.checkpoint_path
+        if self.file_state_size_threshold is not None:
+            config.inline_threshold = self.file_state_size_threshold
+
+    def get_checkpoint_path(self) -> str:
+        """Return the folder of the snapshots."""
+        return self.checkpoint_path
+
+    def get_min_file_size_threshold(self) -> int | None:
+        """Return the threshold that was given; None if it was not."""
+        return self.file_state_size_threshold

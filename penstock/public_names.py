@@ -1,0 +1,81 @@
+"""Map each public name of Penstock to the module that defines it."""
+
+from __future__ import annotations
+
+__all__ = ["MODULE_OF"]
+
+_WHERE = {
+    "penstock.connectors": (
+        "CollectionSource CsvRows FileSink FileSource FunctionSink GeneratorSource "
+        "IterableSource JsonLines NumberSequenceSource PrintSink SequenceSource "
+        "SocketSource TextLines"
+    ),
+    "penstock.connectors.bases": "Batch BatchSink PollingSource SplitPoller TransactionalSink",
+    "penstock.connectors.columns": "ArrowSource ParquetSink ParquetSource",
+    "penstock.dataflow.columns": "BatchFunction ColumnTimestamps",
+    "penstock.dataflow.config": (
+        "CheckpointConfig CheckpointStorage CheckpointingMode Configuration "
+        "EmbeddedRocksDBStateBackend ExecutionConfig ExecutionMode "
+        "ExternalizedCheckpointCleanup ExternalizedCheckpointRetention "
+        "FileSystemCheckpointStorage HashMapStateBackend "
+        "JobConfig JobManagerCheckpointStorage MemorySize RestartStrategies "
+        "RestartStrategyConfiguration RuntimeExecutionMode SlotSharingGroup StateBackend"
+    ),
+    "penstock.dataflow.environment": "StreamExecutionEnvironment",
+    "penstock.dataflow.errors": (
+        "GraphError JobError PenstockError ProtocolError Recoverability StoreError"
+    ),
+    "penstock.dataflow.functions": (
+        "BroadcastProcessFunction CoFlatMapFunction CoGroupFunction CoMapFunction "
+        "CoProcessFunction FilterFunction FlatJoinFunction FlatMapFunction Function "
+        "JoinFunction KeySelector KeyedBroadcastProcessFunction "
+        "KeyedCoProcessFunction KeyedProcessFunction MapFunction Partitioner ProcessFunction "
+        "ProcessJoinFunction ReduceFunction SinkFunction"
+    ),
+    "penstock.dataflow.graph.keys": "KeyRefusedError",
+    "penstock.dataflow.job_client": "JobClient JobID JobStatus",
+    "penstock.dataflow.operator_state": (
+        "BroadcastState CheckpointedFunction FunctionInitializationContext "
+        "FunctionSnapshotContext OperatorStateStore ReadOnlyBroadcastState"
+    ),
+    "penstock.dataflow.output_tag": "OutputTag",
+    "penstock.dataflow.program": ("CloseableIterator JobExecutionResult"),
+    "penstock.dataflow.sink": "Sink",
+    "penstock.dataflow.source": "Source Split",
+    "penstock.dataflow.state": (
+        "AggregatingState AggregatingStateDescriptor KeyedStateStore ListState "
+        "ListStateDescriptor MapState MapStateDescriptor ReducingState "
+        "ReducingStateDescriptor RuntimeContext StateTtlConfig ValueState "
+        "ValueStateDescriptor"
+    ),
+    "penstock.dataflow.streams": (
+        "AllWindowedStream BroadcastConnectedStream BroadcastStream CachedDataStream "
+        "ConnectedStreams DataStream FeedbackStream IterativeStream KeyedStream WindowedStream"
+    ),
+    "penstock.dataflow.streams.joins.interval_joins": "IntervalJoin IntervalJoined",
+    "penstock.dataflow.streams.joins.window_joins": "CoGroupedStreams JoinedStreams",
+    "penstock.dataflow.streams.operator_settings": "DataStreamSink",
+    "penstock.dataflow.time": (
+        "AscendingTimestampsWatermarks BoundedOutOfOrdernessWatermarks Duration Instant "
+        "MAX_WATERMARK MIN_WATERMARK NO_TIMESTAMP NoWatermarks Time TimeCharacteristic "
+        "TimeDomain TimerService TimestampAssigner Watermark WatermarkGenerator "
+        "WatermarkOutput WatermarkStrategy"
+    ),
+    "penstock.dataflow.types": "Row RowKind TypeInformation Types",
+    "penstock.dataflow.windows": (
+        "AggregateFunction AllWindowFunction ContinuousEventTimeTrigger "
+        "ContinuousProcessingTimeTrigger CountEvictor CountSlidingWindowAssigner CountTrigger "
+        "CountTumblingWindowAssigner CountWindow CountWindowSerializer DeltaEvictor "
+        "DynamicEventTimeSessionWindows DynamicProcessingTimeSessionWindows "
+        "EventTimeSessionWindows EventTimeTrigger Evictor GlobalWindow GlobalWindowSerializer "
+        "GlobalWindows MergingWindowAssigner NeverTrigger ProcessAllWindowFunction "
+        "ProcessWindowFunction ProcessingTimeSessionWindows ProcessingTimeTrigger "
+        "PurgingTrigger SessionWindowTimeGapExtractor SlidingEventTimeWindows "
+        "SlidingProcessingTimeWindows TimeEvictor TimeWindow TimeWindowSerializer "
+        "TimestampedValue Trigger TriggerResult TumblingEventTimeWindows "
+        "TumblingProcessingTimeWindows Window WindowAssigner WindowFunction"
+    ),
+    "penstock.runtime.serialization.record_serializers": "UnsupportedTypeError",
+}
+#: The module of each public name.
+MODULE_OF = {name: module for module, names in _WHERE.items() for name in names.split()}

@@ -1,0 +1,124 @@
+"""Follow a job in a thread, while its program continues: `JobFollower`."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from penstock.dataflow.errors import JobError, PenstockError, StoreError
+from penstock.dataflow.job_client import JobStatus
+from penstock.dataflow.program import JobExecutionResult
+from penstock.runtime.client.job_connection import JobConnection
+from penstock.runtime.client.job_report import JobMonitor
+from penstock.snapshot.storage.job_paths import JobPaths
+
+__all__ = ["JobFollower"]
+
+_STATES = {"workers": JobStatus.RUNNING, "restarting": JobStatus.RESTARTING}
+
+
+class JobFollower:
+    """Reads the events of a job in a thread, and controls the job.
+
+    The program waits for the thread before it exits. So a job that it has forgotten is not stopped.
+
+    Arguments:
+        id: the id of the job.
+        job: the connection to its JobManager.
+        monitor: makes the result of the job.
+        folder: the checkpoint folder of the job; None if it has none.
+        cleanup: is closed when the job has ended.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        job: JobConnection,
+        monitor: JobMonitor,
+        folder: str | None,
+        cleanup: ExitStack,
+    ) -> None:
+        self.id = id
+        self.status = JobStatus.INITIALIZING
+        self.result: Future[JobExecutionResult] = Future()
+        self._job, self._monitor, self._cleanup = job, monitor, cleanup
+        self._paths = None if folder is None else JobPaths(Path(folder).absolute())
+        self._cancelled = False
+        self._lock = threading.Lock()
+        #: The futures of the snapshots that were requested, by the kind of the snapshot.
+        self._requested: dict[str, list[Future[str]]] = {"savepoint": [], "final": []}
+        threading.Thread(target=self._follow, name=f"penstock-job-{id}").start()
+
+    def cancel(self) -> None:
+        """End the job at once, without a final snapshot."""
+        with self._lock:
+            if not self.result.done():
+                self._cancelled, self.status = True, JobStatus.CANCELLING
+                self._job.kill()
+
+    def stop(self) -> Future[str]:
+        """Stop the job with a final snapshot; return a future of the path of the snapshot."""
+        return self._request("final")
+
+    def savepoint(self) -> Future[str]:
+        """Take a savepoint; return a future of its path."""
+        return self._request("savepoint")
+
+    def _request(self, kind: str) -> Future[str]:
+        path: Future[str] = Future()
+        with self._lock:
+            if self._paths is None:
+                path.set_exception(
+                    StoreError("the job has no checkpoint folder: call set_checkpoint_storage_dir")
+                )
+            elif self.result.done():
+                path.set_exception(JobError("the job has ended, and takes no more snapshots"))
+            else:
+                self._requested[kind].append(path)
+                if kind == "final":
+                    self._job.stop()
+                else:
+                    self._job.savepoint()
+        return path
+
+    def _follow(self) -> None:
+        outcome: JobExecutionResult | BaseException
+        try:
+            with self._cleanup:
+                for event in self._job.events():
+                    self._monitor.handle(event)
+                    self._handle(event)
+                ended = self._job.wait()
+                outcome = self._monitor.result(ended)
+        except BaseException as error:
+            outcome = error
+        with self._lock:
+            self._end(outcome)
+
+    def _handle(self, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        if kind in _STATES and not self._cancelled:
+            self.status = _STATES[kind]
+        elif kind == "snapshot" and self._paths is not None:
+            with self._lock:
+                waiting = self._requested.get(event["kind"], [])
+                path = str(self._paths.snapshot(event["number"]))
+                while waiting:
+                    waiting.pop().set_result(path)
+
+    def _end(self, outcome: JobExecutionResult | BaseException) -> None:
+        """Set the futures of a job that has ended."""
+        if self._cancelled and isinstance(outcome, PenstockError):
+            self.status = JobStatus.CANCELED
+            self.result.set_exception(JobError("the job was cancelled"))
+        elif isinstance(outcome, BaseException):
+            self.status = JobStatus.FAILED
+            self.result.set_exception(outcome)
+        else:
+            self.status = JobStatus.FINISHED
+            self.result.set_result(outcome)
+        for path in [*self._requested["savepoint"], *self._requested["final"]]:
+            path.set_exception(JobError("the job ended before it took the snapshot"))

@@ -1,0 +1,60 @@
+"""Each public name of PyFlink is there, or is refused with a sentence, and has a row on the page.
+
+`data/pyflink_names.json` has the names of `pyflink.common` and `pyflink.datastream` in versions
+1.20.1 and 2.3.0, each with its module, and the methods of the classes that a program calls.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.dataflow.arguments.refused_names import REFUSED_NAMES, MissingNameError
+
+FROZEN = json.loads((Path(__file__).parent / "data" / "pyflink_names.json").read_text("utf-8"))
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "from-pyflink.md").read_text("utf-8")
+#: Its methods differ from those of a stream in `invalidate` only.
+OTHER_CLASSES = {"CachedDataStream"}
+
+
+@pytest.mark.parametrize("name", FROZEN["names"])
+def test_each_name_is_there_or_is_refused_with_a_sentence(name: str):
+    assert f"\n| `{name}` | " in PAGE
+    if name in penstock.__all__:
+        assert getattr(penstock, name) is not None
+        return
+    with pytest.raises(MissingNameError) as caught:
+        getattr(penstock, name)
+    assert str(caught.value) == f"Penstock has no {name}: {REFUSED_NAMES[name]}"
+
+
+@pytest.mark.parametrize(
+    ("cls", "method"),
+    [
+        (cls, method)
+        for cls, methods in FROZEN["methods"].items()
+        if cls not in OTHER_CLASSES
+        for method in methods
+    ],
+)
+def test_each_method_is_there_or_is_refused_with_a_sentence(cls: str, method: str):
+    holder: Any = getattr(penstock, cls)
+    refused = getattr(holder, "_missing", {})
+    assert hasattr(holder, method) != (method in refused), refused.get(method)
+
+
+def test_an_import_of_a_refused_name_says_what_to_use():
+    with pytest.raises(ImportError, match="no connector for Kafka: write a PollingSource"):
+        from penstock import KafkaSource  # type: ignore[attr-defined]  # noqa: F401
+    with pytest.raises(ImportError, match="cannot import name 'Nonsense'"):
+        from penstock import Nonsense  # type: ignore[attr-defined]  # noqa: F401
+    with pytest.raises(penstock.GraphError):
+        penstock.SimpleStringSchema  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_frozen_names_were_not_shortened():
+    assert len(FROZEN["names"]) > 200 and len(FROZEN["methods"]) > 20
