@@ -29,7 +29,7 @@ from bench.nexmark.queries import QUERIES as NEXMARK_QUERIES
 from bench.paper import evaluation as paper
 from bench.paper import report as paper_report
 from bench.snapshots import checkpoint, recovery
-from bench.throughput import cycles, limit, spark, wordcount
+from bench.throughput import columns, cycles, limit, spark, wordcount
 from bench.time import state, windows
 from penstock import PenstockError
 
@@ -185,6 +185,16 @@ def _cycles(records: int, rounds: int, interval: float, folder: str | None, as_j
 def _windows(records: int, rounds: int, interval: float, folder: str | None, as_json: bool) -> None:
     """Count records per key in event-time windows, against the word count."""
     _show(as_json, lambda say: windows.measure(records, rounds, interval, folder, say))
+
+
+@main.command("columns")
+@click.option("--records", default=2_000_000, help="Rows; the job by columns has five times more.")
+@click.option("--rounds", default=2, help="Of both jobs; medians are quoted.")
+@click.option("--interval", default=1_000.0, help="Milliseconds between two snapshots.")
+@_common
+def _columns(records: int, rounds: int, interval: float, folder: str | None, as_json: bool) -> None:
+    """Sum and count per key over Arrow columns, against the same job by rows."""
+    _show(as_json, lambda say: columns.measure(records, rounds, interval, folder, say))
 
 
 @main.command("state")
