@@ -17,7 +17,7 @@ from bench.latency import paced_source as paced
 from bench.latency import shuffle as latency
 from bench.latency.paced_source import PacedSource
 from bench.snapshots import checkpoint, recovery
-from bench.throughput import wordcount
+from bench.throughput import columns, wordcount
 from bench.time import state, windows
 from penstock.dataflow.source import ReaderContext, Split
 from tests.processes.harness import PATIENCE
@@ -255,6 +255,13 @@ def test_updates_timers_and_entries_of_maps_are_all_counted(tmp_path):
         assert figures[f"{name}_per_second"] > 0
     assert figures["large_map_cost_ratio"] > 0
     assert figures["spilled_state_mb"] > 0
+
+
+def test_columns_are_summed_up_as_rows_and_compared_with_them(tmp_path):
+    figures = columns.measure(4_000, 1, 100, str(tmp_path), quiet)
+    assert figures["rows_per_second"] > 0 and figures["columns_per_second"] > 0
+    assert figures["ratio_to_rows"] > 0 and figures["cpu_ratio_to_rows"] > 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_each_record_is_in_its_windows_and_compared_with_the_word_count(tmp_path):

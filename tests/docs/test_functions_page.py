@@ -13,7 +13,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PROGRAM = re.compile(r"```python\n(from penstock.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 PROGRAMS = [
     pytest.param(program, output, id=f"{page}-{number}")
-    for page in ("functions.md", "state.md", "operators.md", "batch.md")
+    for page in ("functions.md", "state.md", "operators.md", "batch.md", "columns.md")
     if (DOCS / page).exists()
     for number, (program, output) in enumerate(PROGRAM.findall((DOCS / page).read_text()), 1)
 ]
@@ -25,7 +25,9 @@ def test_a_program_of_a_page_prints_what_the_page_says(
 ) -> None:
     path = tmp_path / "program.py"
     path.write_text(program)
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )
     assert done.stdout == output, done.stderr
 
 
