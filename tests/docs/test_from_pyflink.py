@@ -53,11 +53,12 @@ def _rows() -> Iterator[tuple[str, str, str]]:
 ROWS = list(_rows())
 
 
+@pytest.mark.parametrize("imports", ["from penstock import", r"from penstock\1 import"])
 @pytest.mark.parametrize("source", PROGRAMS, ids=range(len(PROGRAMS)))
 def test_a_program_of_pyflink_needs_other_imports_only(
-    source: str, monkeypatch: pytest.MonkeyPatch
+    source: str, imports: str, monkeypatch: pytest.MonkeyPatch
 ):
-    source = re.sub(r"^from pyflink[\w.]* import", "from penstock import", source, flags=re.M)
+    source = re.sub(r"^from pyflink([\w.]*) import", imports, source, flags=re.M)
     collect = partialmethod(penstock.DataStream.execute_and_collect, in_process=True)
     monkeypatch.setattr(penstock.DataStream, "execute_and_collect", collect)
     names: dict[str, Any] = {"__name__": "program"}

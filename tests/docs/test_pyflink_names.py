@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,19 @@ def test_an_import_of_a_refused_name_says_what_to_use():
         from penstock import Nonsense  # type: ignore[attr-defined]  # noqa: F401
     with pytest.raises(penstock.GraphError):
         penstock.SimpleStringSchema  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_names_are_imported_from_the_modules_of_pyflink():
+    for name, module in FROZEN["names"].items():
+        if name not in penstock.__all__ or module == "pyflink.common.utils":
+            continue
+        for place in (module, ".".join(module.split(".")[:2])):
+            ours = importlib.import_module(place.replace("pyflink", "penstock", 1))
+            assert getattr(ours, name) is getattr(penstock, name)
+    with pytest.raises(ImportError, match="no connector for Kafka"):
+        from penstock.datastream.connectors.kafka import KafkaSource  # noqa: F401
+    with pytest.raises(ImportError):
+        from penstock.datastream.functions import Nonsense  # noqa: F401
 
 
 def test_the_frozen_names_were_not_shortened():
