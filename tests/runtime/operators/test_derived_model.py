@@ -24,7 +24,7 @@ from tests.runtime.operators.windowing.harness import Windows
 from tests.sizes import LONG
 
 LATE = OutputTag("late")
-SEEDS = range(40 if LONG else 8)
+SEEDS = range(40 if LONG else 4)
 Record = tuple[str, int, int]
 
 
