@@ -20,10 +20,27 @@ __all__ = ["arrow_batch_of", "input_converter", "to_batch"]
 def arrow_batch_of(batch: RecordBatch, schema: pa.Schema | None = None) -> pa.RecordBatch:
     """Return the records of a batch as an Arrow batch.
 
+    Records that are Arrow batches themselves, as `SparkTableSource` emits with `as_="arrow"`, are
+    joined.
+
     Raises:
         JobError: if the records have no names, or do not fit one type per column.
     """
-    return batch.arrow if batch.arrow is not None else arrow_of(batch.rows(), schema)
+    if batch.arrow is not None:
+        return batch.arrow
+    records = batch.rows()
+    if type(records[0]).__module__.startswith("pyarrow"):
+        return _joined(records)
+    return arrow_of(records, schema)
+
+
+def _joined(records: list[Any]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    try:
+        return _of_arrow(pa.Table.from_batches(records)).arrow or records[0]
+    except (pa.ArrowException, TypeError) as error:
+        raise JobError(f"the Arrow batches of a stream cannot be joined: {error}") from None
 
 
 def input_converter(format: str, schema: pa.Schema | None) -> Callable[[RecordBatch], Any]:

@@ -17,6 +17,8 @@ from penstock import (
     TumblingEventTimeWindows,
     WatermarkStrategy,
 )
+from penstock.runtime.operators.columns.batch_formats import arrow_batch_of
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.testing import OperatorHarness
 
 ROWS = [{"n": 1, "s": "a"}, {"n": 2, "s": "b"}, {"n": 3, "s": "c"}]
@@ -127,6 +129,15 @@ class Adder(BatchFunction):
 
     def map_batch(self, batch):
         return doubled_rows([{"n": row["n"] + self.more} for row in batch])
+
+
+def test_records_that_are_arrow_batches_are_joined():
+    first, second = pa.record_batch({"n": [1, 2]}), pa.record_batch({"n": [3]})
+    joined = arrow_batch_of(RecordBatch([first, second]))
+    assert joined.column(0).to_pylist() == [1, 2, 3]
+    assert arrow_batch_of(RecordBatch([first.slice(0, 0)])).num_rows == 0
+    with pytest.raises(JobError, match="cannot be joined"):
+        arrow_batch_of(RecordBatch([first, pa.record_batch({"x": [1]})]))
 
 
 def test_a_batch_function_is_opened():
