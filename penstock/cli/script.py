@@ -66,6 +66,8 @@ class MonitoredExecutor:
         self.executed = False
         #: Whether the last program has a checkpoint folder, so that the user can resume it.
         self.resumable = False
+        #: Whether the last program runs in batch mode.
+        self.batch = False
 
     def execute(self, program: Program) -> JobExecutionResult:
         """Run a program to its end, and return its result."""
@@ -98,7 +100,8 @@ class MonitoredExecutor:
 
     def _begin(self, program: Program) -> Executor:
         self.executed = True
-        self.resumable = program.config.checkpoint_dir is not None
+        self.batch = program.config.runtime_mode is RuntimeExecutionMode.BATCH
+        self.resumable = program.config.checkpoint_dir is not None and not self.batch
         if self._name is not None:
             program.config.name = self._name
         return self._executor or local_executor(program.config)
@@ -221,6 +224,8 @@ def _exited(exit: SystemExit, options: JobOptions, executor: MonitoredExecutor) 
 def _stopped(options: JobOptions, executor: MonitoredExecutor, code: int) -> int:
     if executor.resumable:
         print_message(f"stopped; resume with: {options.resume_command()}")
+    elif executor.batch:
+        print_message("stopped; a job in batch mode publishes nothing before its end")
     elif executor.executed:
         print_message("stopped; without --checkpoint-dir there is nothing to resume from")
     else:

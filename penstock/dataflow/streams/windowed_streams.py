@@ -6,12 +6,15 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, Self
 
+from penstock.dataflow.arguments.durations import whole_number
+from penstock.dataflow.arguments.fields import value_of
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function, ReduceFunction, check_function
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
+from penstock.dataflow.streams.methods.ranking import TopKAggregate
 from penstock.dataflow.streams.operator_settings import declare_type
 from penstock.dataflow.type_variables import S_co, T_co
 from penstock.dataflow.types import check_type_info
@@ -220,6 +223,21 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W,
     def max_by(self, position_to_max_by: Field = 0) -> S_co:
         """Emit the record with the largest field; the first one if fields are equal."""
         return self._combine(FieldChoice(position_to_max_by, operator.gt))
+
+    def top_k(self, k: int, by: Any = None) -> Any:
+        """Emit a list of the `k` best records of each window, the best one first.
+
+        Of records with equal values, the earlier one is better.
+
+        Arguments:
+            k: the number of records, at least 1.
+            by: the value by which records are compared, where the largest is best: a function of
+                one record, or the position or name of a field. With None, it is the record itself.
+
+        Raises:
+            GraphError: if an argument is something else.
+        """
+        return self._build(TopKAggregate(whole_number("k", k, least=1), value_of("top_k", by)))
 
     # ---- building
 

@@ -15,6 +15,7 @@ from penstock import (
     StreamExecutionEnvironment,
     Time,
     TimeDomain,
+    TumblingEventTimeWindows,
     Types,
     Watermark,
     WatermarkGenerator,
@@ -220,6 +221,19 @@ def test_top_k_emits_what_has_changed():
         ("bob", [7, 2]),
         ("bob", [7]),
     ]
+
+
+def test_top_k_of_windows():
+    numbers = _timed([("a", 1, 0), ("a", 3, 10), ("b", 7, 70), ("a", 2, 80), ("a", 5, 110)])
+    window = TumblingEventTimeWindows.of(100)
+    best = numbers.key_by(0).window(window).top_k(2, 1)
+    assert _collect(best.map(lambda records: [record[1] for record in records])) == [
+        [3, 2],
+        [5],
+        [7],
+    ]
+    first = numbers.map(lambda record: record[1]).window_all(window).top_k(1)
+    assert _collect(first) == [[5], [7]]
 
 
 def test_reduce_by_window():

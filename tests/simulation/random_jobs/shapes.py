@@ -111,6 +111,21 @@ def _process(env: StreamExecutionEnvironment, stream: DataStream, choices: Choic
     return stream.key_by(lambda i: i % keys).process(kind(choices.mutable)).uid("process")
 
 
+def _map_with_state(
+    env: StreamExecutionEnvironment, stream: DataStream, choices: Choices
+) -> DataStream:
+    keys = choices.keys
+
+    def number(seen: Any, value: int) -> tuple[Any, Any]:
+        if isinstance(seen, list):
+            seen.append(value)
+            return seen, ("count", value % keys, len(seen))
+        return seen + 1, ("count", value % keys, seen + 1)
+
+    numbered = stream.key_by(lambda i: i % keys)
+    return numbered.map_with_state(number, [] if choices.mutable else 0).uid("numbered")
+
+
 def _states(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
     keys = choices.keys
     kind = CountInStatesToTheEnd if choices.hook else CountInStates
@@ -390,6 +405,7 @@ SHAPES = {
     "count": Shape(_count, _counts),
     "reduce": Shape(_reduce, _counts),
     "process": Shape(_process, _counts_to_the_end),
+    "map with state": Shape(_map_with_state, _counts, weight=1),
     "states": Shape(_states, _counts_to_the_end, weight=3),
     "diamond": Shape(_diamond, _both_ways),
     "broadcast": Shape(_broadcast, _counts_of_copies, fixed=True, weight=1),
