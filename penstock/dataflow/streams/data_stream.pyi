@@ -68,6 +68,7 @@ from penstock.dataflow.windows.window import W
 __all__ = [
     "AllWindowedStream",
     "BroadcastConnectedStream",
+    "CachedDataStream",
     "ConnectedStreams",
     "DataStream",
     "IterativeStream",
