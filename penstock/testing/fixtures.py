@@ -38,7 +38,7 @@ def penstock_env(penstock_in_process: None) -> StreamExecutionEnvironment:
 
 @pytest.fixture
 def operator_harness() -> Iterator[Callable[..., OperatorHarness]]:
-    """Return `OperatorHarness`, so that the harnesses are closed at the end of the test."""
+    """Return `OperatorHarness`. Its harnesses are closed at the end of the test."""
     with ExitStack() as stack:
 
         def create(*arguments: Any, **settings: Any) -> OperatorHarness:

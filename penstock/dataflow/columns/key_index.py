@@ -1,6 +1,7 @@
-"""Look up a number for each distinct key of a batch, without a Python object per key if possible.
+"""Assign a number to each key, and look up the numbers of the keys of a batch.
 
-Keys that are small whole numbers index an array. All other keys are looked up in a dict.
+Small whole numbers are looked up as indices of an array, without a Python object for each key. All
+other keys are looked up in a dict.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from penstock.dataflow.columns.column_key import DistinctKeys
 
 __all__ = ["KeyIndex"]
 
-#: Keys from 0 up to this number, which is excluded, index the array.
+#: The maximum length of the array. Larger whole numbers are looked up in the dict.
 _SMALL = 1 << 22
 _FIRST_SIZE = 1 << 10
 
@@ -22,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 
 class _Numbers(dict[Any, int]):
-    """The number of each key. The number of a missing key is found when it is looked up."""
+    """A dict with the number of each key. It finds the number of a missing key itself."""
 
     def __init__(self, find: Callable[[Any], int]) -> None:
         super().__init__()
@@ -34,7 +35,7 @@ class _Numbers(dict[Any, int]):
 
 
 class KeyIndex:
-    """The number of each key, for keys that were looked up before.
+    """Stores the number that is assigned to each key.
 
     Arguments:
         find: a function that returns the number of a new key, from 0 on.
@@ -48,7 +49,7 @@ class KeyIndex:
         self._small = np.full(_FIRST_SIZE, -1, np.int64)
 
     def lookup(self, keys: DistinctKeys) -> Array:
-        """Return the number of each key, in the order of the keys."""
+        """Return the number assigned to each key, in the order of the keys."""
         whole = keys.whole_numbers
         if whole is None or not len(whole) or whole.min() < 0 or whole.max() >= _SMALL:
             return self._in_dict(keys.values)

@@ -33,12 +33,12 @@ class Configuration(PyFlinkNames):
             self._settings.update(settings)
 
     def set(self, key: str, value: Any) -> Configuration:
-        """Set a key to a text, a number or a boolean."""
+        """Set the value of a key to a string, a number or a boolean."""
         self._settings[key] = value
         return self
 
     def set_string(self, key: str, value: str) -> Configuration:
-        """Set a key to a text."""
+        """Set the value of a key to a string."""
         return self.set(key, str(value))
 
     def set_integer(self, key: str, value: int) -> Configuration:
@@ -62,7 +62,7 @@ class Configuration(PyFlinkNames):
         return self._settings.get(key, default_value)
 
     def get_string(self, key: str, default_value: str | None = None) -> str | None:
-        """Return the value of a key as a text."""
+        """Return the value of a key as a string."""
         value = self._settings.get(key)
         return default_value if value is None else str(value)
 
@@ -100,7 +100,7 @@ class Configuration(PyFlinkNames):
 
         Arguments:
             other: the other configuration.
-            prefix: a text that is put before each key.
+            prefix: a string that is put before each key.
         """
         self._settings.update({prefix + key: value for key, value in other._settings.items()})
         return self

@@ -1,4 +1,4 @@
-"""Describe the joins of streams: what their operators need to know.
+"""Define the descriptions of joins, which the operators of joins receive.
 
 `penstock.dataflow.streams.joins` has the methods that programs call, and
 `penstock.runtime.operators.joins` the operators.

@@ -1,4 +1,4 @@
-"""Describe an as-of join: a record is joined with the version of a value at its time."""
+"""Describe an as-of join: each record is joined with the version that is valid at its time."""
 
 from __future__ import annotations
 

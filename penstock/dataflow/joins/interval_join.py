@@ -1,4 +1,4 @@
-"""Describe an interval join: a record is joined with the records of a span of time around it."""
+"""Describe an interval join: each record is joined with records of nearby event times."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Compare the types of the keys of two streams that are joined.
 
-Keys of different types are never equal, so that such a join has no results. Types are compared when
-the program declares them. The operator also compares the keys of the first records.
+Keys of different types are never equal, so a join of such keys has no results. If the program
+declares the types, they are compared before the job starts. The operator also compares the keys of
+the first records.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def check_key_types(first: Any, second: Any, declared: tuple[Any, Any] = (None, 
 
 
 def key_shape(key: Any) -> Any:
-    """Return a value that describes the type of a key: for a tuple, the shapes of its items."""
+    """Return the shape of a key: a class that stands for its type, or a tuple of shapes."""
     if key is None:
         return None
     return tuple(map(key_shape, key)) if isinstance(key, tuple) else _family(type(key))
@@ -57,7 +58,7 @@ def key_shape(key: Any) -> Any:
 def shapes_can_match(first: Any, second: Any) -> bool:
     """Return whether a key of one shape can be equal to a key of another shape.
 
-    None is allowed beside keys of any type.
+    The key None is compatible with keys of any type.
     """
     if first is None or second is None:
         return True
@@ -72,7 +73,7 @@ def why_keys_never_match(first: Any, second: Any, sides: tuple[str, str]) -> str
     Arguments:
         first: a key of the first side.
         second: a key of the second side.
-        sides: what the two sides are, such as "stream" and "table".
+        sides: the names of the two sides, such as "stream" and "table".
     """
     return (
         f"the two sides of this join have keys of different types: {first!r} "

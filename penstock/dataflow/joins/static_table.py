@@ -1,7 +1,8 @@
-"""Load a static table, with which the records of a stream are joined.
+"""Load a static table that is joined with the records of a stream.
 
-A table in the memory of the program goes to the workers with the program. Each worker reads a
-Parquet file itself, and calls a function itself. Only functions of this module import pyarrow.
+A table in the memory of the program is sent to the workers with the program. If the table is a
+Parquet file or a function, each worker reads the file or calls the function itself. Only functions
+of this module import pyarrow.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class StaticTable:
     """A table that each worker loads.
 
     Arguments:
-        name: how messages name the table.
+        name: the name of the table in messages.
         source: a mapping, the bytes of an Arrow stream, the path of a Parquet file or folder, or a
             function that returns a table.
         key: the names of the key's columns; None for a mapping.
@@ -119,8 +120,8 @@ def static_table(table: Any, key: Any, many: bool) -> StaticTable:
         many: whether a key may have several rows.
 
     Raises:
-        GraphError: if an argument is something else, if a path does not exist, if a table in memory
-            has no such columns, or has several rows for a key.
+        GraphError: if an argument has the wrong type, or if a path does not exist. Also if a table
+            in memory lacks a key column, or has several rows for a key.
     """
     columns: tuple[str, ...] | None = None
     if key is not None:
@@ -172,7 +173,7 @@ def _packed(table: Any, name: str) -> Any:
 
 
 def _as_arrow(table: Any) -> Any:
-    """Return a table in memory as a `pyarrow.Table`; None if it is none."""
+    """Return a table in memory as a `pyarrow.Table`; None if the value is not a table."""
     library = type(table).__module__.partition(".")[0]
     if library == "pyarrow" and hasattr(table, "to_pylist") and hasattr(table, "schema"):
         import pyarrow as pa

@@ -97,7 +97,7 @@ def join_window_function(function: Any) -> WindowFunction:
 
     Arguments:
         function: a `JoinFunction`, a `FlatJoinFunction`, or a function of two records. A generator
-            function is a flat one.
+            function counts as a `FlatJoinFunction`.
 
     Raises:
         GraphError: if it is something else.

@@ -4,7 +4,7 @@ Names and semantics are the same as in PyFlink. A stream is a tuple of operator 
 partitioning. A method that transforms a stream adds an operator to the job graph, and returns a
 stream with the operator's output. Nothing runs before the program calls `execute`.
 
-The base classes have the methods, and say what they do. A method of one class returns an object of
+The base classes define and document the methods. A method of one class returns an object of
 another, so the classes themselves share this module. The stub `data_stream.pyi` says which types of
 records a stream has behind each method.
 """

@@ -74,8 +74,10 @@ class WatermarkStrategy(Generic[T_contra]):
         """Return a strategy for records that are out of order by a limited time.
 
         Arguments:
-            max_out_of_orderness: the limit. A record is *late* if a record with a timestamp that is
-                higher by more than this came before it, and the watermark has been emitted since.
+            max_out_of_orderness: the largest difference between the timestamp of a record and the
+                highest timestamp before it. Records with a larger difference may be late. With a
+                limit of 5 s, for example, a record at 12:00:00 can be late after a record at
+                12:00:06.
         """
         limit = milliseconds_of("max_out_of_orderness", max_out_of_orderness)
         return WatermarkStrategy(partial(BoundedOutOfOrdernessWatermarks, limit))
@@ -84,7 +86,7 @@ class WatermarkStrategy(Generic[T_contra]):
     def for_generator(
         generator_supplier: Callable[[], WatermarkGenerator[R]],
     ) -> WatermarkStrategy[R]:
-        """Return a strategy with a watermark generator of the program.
+        """Return a strategy with a user-defined watermark generator.
 
         Arguments:
             generator_supplier: a class, or a function without arguments. It returns a new

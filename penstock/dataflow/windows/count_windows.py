@@ -112,7 +112,7 @@ class CountSlidingWindowAssigner(_CountWindows):
 class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
     """Assigns all records of a key to one window. (Flink: `GlobalWindows`.)
 
-    The window never ends. So it needs a trigger of the program, such as
+    The window never ends. So the program must set a trigger, such as
     `PurgingTrigger.of(CountTrigger.of(100))`.
     """
 

@@ -1,7 +1,7 @@
 """The state folder of the job service: its lock, its address and its token.
 
 A client reads the address and the token of the dispatcher from this folder. Only the owner of the
-folder can access it (mode 0700), because anybody who reads the token can run code.
+folder can access it (mode 0700), because every reader of the token can run code.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class StateFolder:
     def contact(self) -> tuple[str, bytes] | None:
         """Return the address and the token of the dispatcher.
 
-        Return None if the files do not exist, since then no dispatcher seems to run. Raise
-        `StoreError` if the files cannot be read.
+        If the files do not exist, no dispatcher seems to run, so return None. Raise `StoreError` if
+        the files cannot be read.
         """
         try:
             address = read_private(self.root / "address").decode()

@@ -37,7 +37,7 @@ __all__ = ["RecordLoopOperator", "RunningOperator", "batched"]
 
 #: A pattern for Python's error message if a function returned a value that is not iterable.
 _NOT_ITERABLE = re.compile(r"'([\w.]+)' object is not iterable$")
-#: The maximum number of keys or records of an end-of-input hook that the task handles in one step.
+#: The maximum number of keys or records that an end-of-input hook handles in one step of the task.
 HOOK_BATCH = 1024
 
 
@@ -122,7 +122,7 @@ class RunningOperator(ABC):
         """
 
     def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
-        """Do what is due at a new watermark, and yield the records that it emits.
+        """Fire the timers and windows that are due at a new watermark, and yield their output.
 
         `context.watermark` has the new value already. At most `HOOK_BATCH` records are yielded at
         once. A batch may be empty, if there are records for side outputs only. A snapshot may be
@@ -156,16 +156,17 @@ class RunningOperator(ABC):
             self.context.timers.drop()
 
     def advance_processing_time(self, now: int) -> Iterator[RecordBatch | TimeElement]:
-        """Do what is due by processing time, and yield what it emits, as `advance_watermark`.
+        """Do the work that is due by processing time, and yield its output.
 
         Arguments:
-            now: the time of the machine's clock, in milliseconds since the epoch.
+            now: the time of the machine's clock, in milliseconds since the epoch. The output is
+            yielded as in `advance_watermark`.
         """
         del now
         yield from ()
 
     def lets_pass(self, element: TimeElement) -> bool:
-        """Return whether watermarks and statuses of the input go on to the output.
+        """Return whether watermarks and statuses of the input are passed on to the output.
 
         Otherwise the operator emits its own watermarks.
         """

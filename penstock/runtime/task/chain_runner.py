@@ -167,9 +167,9 @@ class ChainRunner:
     # ---- event time
 
     def advance(self, watermark: Watermark) -> Iterator[None]:
-        """Let the chain handle a new watermark, which then goes to all outputs.
+        """Handle a new watermark in the chain, and send it to all outputs.
 
-        The work that is due is done in pieces; this generator yields after each.
+        The work is done in pieces; this generator yields after each piece.
         """
         root = self.root
         if root.operator.lets_pass(watermark):
@@ -183,7 +183,7 @@ class ChainRunner:
         return any(one.backend is not None and one.timers.wait_for_watermark for one in contexts)
 
     def set_status(self, status: WatermarkStatus) -> None:
-        """Let the chain handle whether it is idle, which then goes to all outputs."""
+        """Handle a new watermark status in the chain, and send it to all outputs."""
         if self.root.operator.lets_pass(status):
             self._emit_time(self.root, status, self._held)
 
@@ -196,7 +196,7 @@ class ChainRunner:
     def release(self, element: TimeElement) -> None:
         """Send an element of event time to the outputs that leave the task's loop.
 
-        Outputs behind an operator with its own watermarks do not get it.
+        The outputs of an operator that emits its own watermarks do not get the element.
         """
         if self._held:
             self._release(self.root, element)
@@ -213,7 +213,7 @@ class ChainRunner:
     def _emit_time(self, node: ChainNode, element: TimeElement, held: bool = False) -> None:
         """Pass an element of event time to the consumers of a node.
 
-        It comes behind all records that the node has emitted.
+        The element follows all records that the node has emitted.
 
         Arguments:
             node: the node.
@@ -234,7 +234,7 @@ class ChainRunner:
                     output.mark(element)
 
     def _fire(self, node: ChainNode, watermark: Watermark) -> Iterator[None]:
-        """Do what is due at a node; yield after each piece of output."""
+        """Fire the timers and windows of a node; yield after each piece of output."""
         operator = node.operator
         operator.context.set_watermark(watermark.timestamp)
         operator_at_work.set(operator.context)

@@ -17,11 +17,11 @@ Connector = TypeVar("Connector")
 
 
 class Nonconformity(AssertionError):
-    """A connector does something by which a job can lose or double records."""
+    """The error of a connector with a defect by which a job can lose or double records."""
 
 
 def in_other_process(connector: Connector) -> Connector:
-    """Return a copy of a connector, as another process of the job gets it.
+    """Return the copy of a connector that another process of the job would get.
 
     Raises:
         Nonconformity: if it cannot be pickled.
@@ -37,10 +37,10 @@ def in_other_process(connector: Connector) -> Connector:
 
 
 def as_in_manifest(what: str, value: Any) -> Any:
-    """Return a value as it comes back from the manifest of a snapshot.
+    """Return the value that is read back after a value was written to a manifest.
 
     Raises:
-        Nonconformity: if it is not plain, or comes back as another value.
+        Nonconformity: if the value is not plain, or if the value that is read back differs.
     """
     try:
         require_plain(what, value, "the connector")
@@ -56,7 +56,7 @@ def require_same(what: str, found: Iterable[Any], expected: Iterable[Any]) -> No
     """Check that two collections have the same records, in any order.
 
     Arguments:
-        what: what was found, for the error.
+        what: the name of the collection `found` in the error message.
         found: the records that were found.
         expected: the records that should have been found.
 

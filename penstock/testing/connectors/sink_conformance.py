@@ -32,8 +32,9 @@ class SinkConformance(ABC):
                 return rows_of(place / "test.db")
 
     A sink with a committer must publish each record once, and only after its snapshot. A sink
-    without one is at least once; `read_output` must then show each record once, because writing it
-    again has no further effect. A test fails with `Nonconformity`, which says what is wrong.
+    without a committer may write a record again after a failure. Writing it again must have no
+    effect, so `read_output` must still return each record once. A test that fails raises
+    `Nonconformity`, whose message describes the defect.
 
     Attributes:
         parallelisms: the numbers of subtasks to test with.
@@ -59,7 +60,7 @@ class SinkConformance(ABC):
         """Return all records that a reader of the sink's output sees now, in any order."""
 
     def record(self, number: int) -> Any:
-        """Return a record that the sink accepts. Each number has another record."""
+        """Return a record that the sink accepts. Different numbers must give different records."""
         return f"record {number}"
 
     # ---- tests
@@ -109,7 +110,7 @@ class SinkConformance(ABC):
             self._require("after repeated commits", place, job.records)
 
     def test_an_older_attempt_that_writes_and_commits_late_changes_nothing(self) -> None:
-        """Let a worker of a dead attempt go on beside the next attempt."""
+        """Let a worker of a dead attempt continue while the next attempt runs."""
         for kill in range(0, self._count_steps(), 3):
             with self._job() as (place, job):
                 old = job.begin(2)

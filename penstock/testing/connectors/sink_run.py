@@ -23,7 +23,7 @@ _BETWEEN_BARRIERS = 5
 
 @dataclass(frozen=True)
 class Durable:
-    """What the newest manifest holds.
+    """The content of the newest manifest.
 
     Arguments:
         position: the number of records before the barrier.
@@ -57,7 +57,7 @@ class SinkJob:
     attempts: int = 0
     snapshots: int = 0
     writers: list[SinkWriter] = field(default_factory=list)
-    #: What writers have prepared and not staged, because the attempt was killed.
+    #: The output that writers prepared but did not stage, because the attempt was killed.
     prepared: list[Callable[[], list[Any]]] = field(default_factory=list)
 
     def begin(self, parallelism: int) -> Attempt:
@@ -87,7 +87,7 @@ class SinkJob:
         self.writers += writers
 
     def close(self) -> None:
-        """Close the writers of all attempts, and what killed ones have left open."""
+        """Close the writers of all attempts, including the killed attempts."""
         while self.prepared:
             with suppress(Exception):
                 self.prepared.pop()()
@@ -96,7 +96,7 @@ class SinkJob:
 
 
 class Attempt:
-    """One attempt, as a generator of steps. It is killed by not asking for the next step.
+    """One attempt, whose steps a generator runs. To kill it, do not request the next step.
 
     Arguments:
         job: the job.
@@ -114,7 +114,7 @@ class Attempt:
         self._replaced = False
 
     def replace(self) -> None:
-        """Let this attempt be an old one: it writes and stages on, but nothing is published."""
+        """Make this attempt an old one: it continues to write and stage, but publishes nothing."""
         self._replaced = True
 
     def steps(self) -> Iterator[str]:

@@ -33,8 +33,8 @@ class SourceConformance(ABC):
             def expected(self):
                 return [1, 2, 3]
 
-    A test fails with `Nonconformity`, which says what is wrong. The tests read with the source's
-    own enumerator and readers, in this thread, and do not start a job.
+    A test that fails raises `Nonconformity`, whose message describes the defect. The tests read
+    with the source's own enumerator and readers, in this thread, and do not start a job.
 
     Attributes:
         parallelisms: the numbers of subtasks to test with.
@@ -79,7 +79,7 @@ class SourceConformance(ABC):
                         )
 
     def test_a_position_does_not_change_when_reading_goes_on(self) -> None:
-        """Compare the positions with what they were when they were returned."""
+        """Compare each position with a copy that was made when it was returned."""
         for split in self._splits():
             source, kept = in_other_process(self.create_source()), []
             reader = source.create_reader(_CONTEXT)
@@ -98,7 +98,7 @@ class SourceConformance(ABC):
                     )
 
     def test_a_snapshot_between_any_two_reads_can_be_restored_at_any_parallelism(self) -> None:
-        """Stop after each read, and go on with other subtasks from a snapshot."""
+        """Stop after each read, and continue from a snapshot with other subtasks."""
         expected = self._expected()
         for before in self.parallelisms:
             for place, stops in enumerate(_sample(range(self._steps(before)))):
@@ -118,7 +118,7 @@ class SourceConformance(ABC):
                 )
 
     def test_a_restored_run_can_be_restored_again(self) -> None:
-        """Take a snapshot after each read, and go on from it each time."""
+        """After each read, take a snapshot and restart from it."""
         snapshot, expected = None, self._expected()
         for number in range(_PLACES):
             parallelism = self.parallelisms[number % len(self.parallelisms)]
@@ -132,7 +132,7 @@ class SourceConformance(ABC):
         self._require("after many restarts", run.run(self.limit), expected)
 
     def test_an_old_reader_that_reads_on_changes_nothing(self) -> None:
-        """Let the readers of a dead attempt go on beside those of the next one."""
+        """Continue to read in a dead attempt while the next attempt runs."""
         expected = self._expected()
         old = SourceRun(self.create_source(), 2)
         old.step()
@@ -169,7 +169,7 @@ class SourceConformance(ABC):
         if self.limit is None or self.expected() is not None:
             require_same(what, found, expected)
             return
-        # How far each split was read differs, but no record may come twice.
+        # The positions in the splits differ between runs, but no record may be read twice.
         if len(found) < self.limit:
             raise Nonconformity(f"{what}: the source ended after {len(found)} records")
         seen = list(map(repr, found))
@@ -181,7 +181,7 @@ class SourceConformance(ABC):
         return self.limit is not None and count >= self.limit
 
     def _splits(self) -> list[Split]:
-        """Return all splits of the source; of one without end, those that it has at first."""
+        """Return all splits of the source. An unbounded source returns those of the start."""
         enumerator = in_other_process(self.create_source()).create_enumerator(1)
         enumerator.start()
         found: list[Split] = []
@@ -196,7 +196,8 @@ class SourceConformance(ABC):
         """Read a split from a position.
 
         Returns:
-            The records; and the position behind each read, with the number of records before it.
+            The records, and a list of pairs: the position after each read, and the number of
+            records before that position.
         """
         source = in_other_process(self.create_source())
         reader = source.create_reader(_CONTEXT)
@@ -216,7 +217,7 @@ class SourceConformance(ABC):
         return (records if self.limit is None else records[:limit]), positions
 
     def _steps(self, parallelism: int) -> int:
-        """Return the number of steps in which everything is read."""
+        """Return the number of steps that are needed to read all records."""
         run, steps = SourceRun(self.create_source(), parallelism), 1
         while run.step() and not self._is_enough(len(run.emitted)) and steps < 100_000:
             steps += 1
@@ -225,7 +226,7 @@ class SourceConformance(ABC):
 
 
 def _sample(places: Sequence[Any]) -> Iterator[Any]:
-    """Yield all places, or `_PLACES` of them that are evenly spread."""
+    """Yield all places if there are few; otherwise about `_PLACES` places at equal distances."""
     step = max(1, len(places) // _PLACES)
     return iter(places[::step])
 

@@ -15,7 +15,7 @@ from penstock.testing.connectors.nonconformity import (
 
 __all__ = ["Begun", "SourceRun", "SourceSnapshot", "checked_read"]
 
-#: The number of reads without records after which a source is taken to be stuck.
+#: The number of successive reads without records after which a test reports a stuck source.
 _PATIENCE = 10_000
 
 #: A split that a reader has begun, with its position.
@@ -24,7 +24,7 @@ Begun = tuple[Split, Any]
 
 @dataclass(frozen=True)
 class SourceSnapshot:
-    """What a snapshot holds of a source.
+    """The state of a source in a snapshot.
 
     Arguments:
         enumerator: the state of the enumerator.
@@ -89,7 +89,7 @@ class SourceRun:
                 (self._subtasks[subtask].queue if same else self._begun).append(taken)
 
     def step(self) -> bool:
-        """Let each subtask read once. Return False when all splits are read to their ends."""
+        """Read once in each subtask. Return False when all splits have been read to their ends."""
         return any([self._step(subtask) for subtask in self._subtasks])  # noqa: C419
 
     def run(self, limit: int | None = None) -> list[Any]:
@@ -108,7 +108,7 @@ class SourceRun:
         return self.emitted
 
     def snapshot(self) -> SourceSnapshot:
-        """Take a snapshot, as between two reads; the engine then retains only this one."""
+        """Take a snapshot between two reads, and make it the only one that is retained."""
         begun = [
             [
                 *((split, as_in_manifest("position", at)) for _, split, at in subtask.open),
@@ -145,7 +145,7 @@ class SourceRun:
         return True
 
     def _assign(self, subtask: _Subtask) -> None:
-        """Open the next split of a subtask, if it may have one."""
+        """Open the next split of a subtask, if there is one that it may read now."""
         source = self._workers[subtask.context.subtask]
         if source.bounded and subtask.open:
             return

@@ -1,4 +1,4 @@
-"""Deliver what one task of a harness sends to a task of another slot."""
+"""Deliver the elements that a task of a harness sends to a task in another slot."""
 
 from __future__ import annotations
 

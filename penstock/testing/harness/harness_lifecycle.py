@@ -39,7 +39,7 @@ class HarnessLifecycle:
 
         Arguments:
             snapshot: the snapshot.
-            parallelism: the number of subtasks; None for that of the snapshot.
+            parallelism: the number of subtasks. With None, it is the same as in the snapshot.
 
         Raises:
             GraphError: if a function of the program cannot be sent to another process.
@@ -84,7 +84,7 @@ class HarnessLifecycle:
     # ---- snapshots
 
     def snapshot(self) -> HarnessSnapshot:
-        """Take a snapshot, from which `restore` starts another harness. This one goes on."""
+        """Take a snapshot, from which `restore` starts another harness. This harness continues."""
         self._number += 1
         self._tasks.begin_snapshot(self._number)
         acknowledged = self._tasks.snapshots
@@ -111,7 +111,7 @@ class HarnessLifecycle:
     # ---- the end
 
     def close(self) -> None:
-        """Close the functions. The input does not end by this."""
+        """Close the functions, without ending the input."""
         self._tasks.close()
 
     def __enter__(self) -> Self:

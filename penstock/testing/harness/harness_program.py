@@ -1,4 +1,4 @@
-"""Build the program of a harness: inputs, the function or piece to test, and captures."""
+"""Build the program of a harness: its inputs, the tested function or piece, and captures."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class _NoReader(SourceReader):
 
 @dataclass(frozen=True)
 class HarnessSettings:
-    """The arguments of a harness beside the function; see `OperatorHarness`."""
+    """The arguments of a harness except the function; see `OperatorHarness`."""
 
     key_selector: Any = None
     second_key_selector: Any = None

@@ -80,10 +80,10 @@ class HarnessTasks:
 
     Arguments:
         code: the code, with its execution graph.
-        copy: the code as bytes, of which each slot gets a copy; None if there is only one slot, so
-            that it can use `code` itself.
+        copy: the code as bytes, from which each slot unpacks its own copy. It is None if there is
+            only one slot, which then uses `code` itself.
         folder: the folder for large state.
-        attempt: the number of harnesses of this program before.
+        attempt: the number of earlier harnesses of this program.
         types: the record classes, numbered as in the snapshot.
         restored: the number of the snapshot to restore, or None.
     """
@@ -178,7 +178,7 @@ class HarnessTasks:
         self.now = now
 
     def process(self, task: Task, batch: RecordBatch) -> None:
-        """Process a batch in an input task, and then all that follows from it."""
+        """Process a batch in an input task, and then run all tasks until they are idle."""
         with self._running():
             task.slices.start(batch, None)
         self.run()

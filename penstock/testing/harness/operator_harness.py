@@ -29,9 +29,10 @@ __all__ = ["OperatorHarness"]
 class OperatorHarness(HarnessLifecycle):
     """Runs a function or a piece of a program in a test, without a cluster.
 
-    The test passes records, watermarks and processing time, and each call returns when all that
-    follows from it has happened. The operators, their state and their snapshots are those of a job.
-    (Flink: `KeyedOneInputStreamOperatorTestHarness` and `TwoInputStreamOperatorTestHarness`.)
+    The test passes records, watermarks and processing time to the harness. Each call returns when
+    the operators have processed its input completely. The operators, their state and their
+    snapshots are those of a job. (Flink: `KeyedOneInputStreamOperatorTestHarness` and
+    `TwoInputStreamOperatorTestHarness`.)
 
         harness = OperatorHarness(CountPerKey(), key_selector=lambda word: word)
         harness.process_element("a", timestamp=5)
@@ -48,7 +49,7 @@ class OperatorHarness(HarnessLifecycle):
     Arguments:
         function: an object of a function class, or a piece of a program.
         key_selector: a function that returns the key of a record. The input is then keyed.
-        second_key_selector: that of the second input; by default `key_selector`.
+        second_key_selector: the key selector of the second input; by default `key_selector`.
         broadcast_states: the descriptors of the broadcast states of a function that reads a
             broadcast stream as its second input.
         side_outputs: the tags of the side outputs to capture.
@@ -168,7 +169,7 @@ class OperatorHarness(HarnessLifecycle):
         a timer for 100 fires at `set_processing_time(101)`.
 
         Raises:
-            GraphError: if the time was later before.
+            GraphError: if the time is earlier than the current one.
         """
         if timestamp < self._tasks.now:
             raise GraphError(

@@ -1,4 +1,4 @@
-"""A source that does what a test has written down: `TestSource`."""
+"""Define `TestSource`, a source that follows the script of a test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.testing.timed_record import TimedRecord
 
 __all__ = ["Fail", "InjectedFailure", "TestSource"]
 
-#: The time between two looks whether a snapshot is complete, in seconds.
+#: The time between two checks whether a snapshot is complete, in seconds.
 _LOOK_SECONDS = 0.001
 #: The failures that have happened: ids of sources, with positions in their scripts.
 _failed: set[tuple[str, int]] = set()
@@ -37,7 +37,7 @@ class InjectedFailure(Exception):
 
 @dataclass(frozen=True)
 class Fail:
-    """An element of a script at which the attempt fails, once. The class itself may be used, too.
+    """An element of a script at which the attempt fails once. A script may also contain the class.
 
     Arguments:
         message: the message of the error.
@@ -47,7 +47,7 @@ class Fail:
 
 
 class TestSource(Source):
-    """Emits the records of a script, and takes snapshots and fails where the script says it.
+    """Emits the records of a script, and takes snapshots and fails at places in the script.
 
         TestSource(["a", "b", Barrier, "c", Fail, "d"])
 
@@ -60,8 +60,8 @@ class TestSource(Source):
     * a record, or a `TimedRecord` with an event time;
     * `Watermark(t)`: emits a watermark, without a watermark strategy;
     * `Barrier`: takes a snapshot, and waits until it is complete;
-    * `Fail` or `Fail(message)`: the attempt fails, the first time that the source is there;
-    * `EndOfInput`: the input ends. Without it, the input ends behind the last element.
+    * `Fail` or `Fail(message)`: the attempt fails when the source reaches this element for the
+    first time; * `EndOfInput`: the input ends. Without it, the input ends after the last element.
 
     One subtask reads the whole script. The job must run in the process of the test, with
     `execute(in_process=True)` or the fixture `penstock_in_process`. Unless it has a restart
@@ -117,7 +117,7 @@ class TestSource(Source):
 
 
 class _ScriptReader(SourceReader):
-    """Reads the script up to the next element that is no record.
+    """Reads the script up to the next element that is not a record.
 
     Arguments:
         source: the source.

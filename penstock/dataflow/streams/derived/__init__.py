@@ -1,6 +1,7 @@
-"""Define the methods of streams that are built from other methods, and their functions.
+"""Define stream methods that are built from other stream methods, with their functions.
 
-For example, `track` adds a `KeyedProcessFunction`. A program could write each of these functions.
+For example, `track` adds a `KeyedProcessFunction`. A program could contain each of these functions
+itself.
 """
 
 from __future__ import annotations

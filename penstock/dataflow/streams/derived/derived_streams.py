@@ -29,20 +29,21 @@ __all__ = ["DerivedStreams", "windows_of"]
 
 
 class DerivedStreams(Generic[T_co, S_co]):
-    """Methods that a program could also build from the other methods of a stream."""
+    """Adds methods that a program could also build from the other methods of a stream."""
 
     _environment: BaseEnvironment
 
     def distinct(self, by: Any = None, ttl: StateTtlConfig | DurationLike | None = None) -> S_co:
         """Keep the first of equal records.
 
-        The stream is partitioned by the records, or by what `by` returns for them.
+        The stream is partitioned by the compared values: the records, or the results of `by`.
 
         Arguments:
-            by: what must differ: a function of one record, or the position or name of a field. With
-                None, it is the whole record, which must be of a type that a key may have.
+            by: the value that is compared: a function of one record, or the position or name of a
+                field. With None, whole records are compared, and their type must be allowed for
+                keys.
             ttl: how long a record is remembered, by processing time: a `StateTtlConfig`, or a time.
-                With None, it is remembered for ever, so that the state may grow without limit.
+                With None, no record is forgotten, so the state may grow without limit.
 
         Raises:
             GraphError: if an argument is something else.
@@ -88,7 +89,7 @@ class DerivedStreams(Generic[T_co, S_co]):
         Arguments:
             fraction: the probability, from 0 to 1.
             seed: a whole number. With the same seed, the same records are kept, if the records of
-                each subtask have the same order. With None, each run has another sample.
+                each subtask have the same order. With None, each run has a different sample.
 
         Raises:
             GraphError: if `fraction` is not from 0 to 1, or if `seed` is not a whole number.
@@ -108,18 +109,18 @@ class DerivedStreams(Generic[T_co, S_co]):
         slide: DurationLike | None = None,
         inverse: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co] | None = None,
     ) -> S_co:
-        """Combine the records of each event-time window to one record.
+        """Combine the records of each event-time window into one record.
 
-        On a keyed stream, this is done for each key; else one subtask combines all records.
-        (Discretized Streams: `reduceByWindow`.)
+        On a keyed stream, the records of each key are combined. Otherwise one subtask combines all
+        records. (Discretized Streams: `reduceByWindow`.)
 
         Arguments:
             func: a function that combines two records.
             size: the length of a window, in milliseconds, as a `timedelta` or as a `Time`.
             slide: the time between the starts of two windows. With None, it is `size`.
-            inverse: a function `(result, leaving)` that returns the result without the part that
-                leaves the window. With it, a window costs as much as its new part, whatever its
-                size.
+            inverse: a function `(result, leaving)` that subtracts the part that leaves the window
+                from the result. With it, only the records that enter and leave a window are
+                processed, so the size of the window does not matter.
 
         Raises:
             GraphError: if an argument is wrong, or if the records have no event times.

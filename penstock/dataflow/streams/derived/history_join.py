@@ -20,10 +20,10 @@ _time_of = itemgetter(0)
 
 
 class HistoryJoin(KeyedProcessFunction):
-    """Emits the result of a function of each record and the earlier records of its key.
+    """Calls a function with each record and the earlier records of its key, and emits its results.
 
     A record waits until the watermark has reached its event time. So records are joined in the
-    order of their event times, whatever the order is in which they come.
+    order of their event times, even if they arrive out of order.
 
     Arguments:
         past_ms: the length of the past, in milliseconds.
@@ -46,7 +46,7 @@ class HistoryJoin(KeyedProcessFunction):
         return function
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Get the state: pairs (event time, record) by time, also of records that wait."""
+        """Get the state: pairs (event time, record) of all records, sorted by time."""
         self._records = runtime_context.get_state(ValueStateDescriptor("records"))
         self._operator = runtime_context.get_task_name()
 
@@ -68,7 +68,7 @@ class HistoryJoin(KeyedProcessFunction):
         timers.register_event_time_timer(time)
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
-        """Join the records of this time, and forget those that no later record can see."""
+        """Join the records of this time, and remove those that no later record is joined with."""
         records = self._records.value() or []
         del records[: bisect_left(records, timestamp - self._past, key=_time_of)]
         begin = bisect_left(records, timestamp, key=_time_of)
@@ -80,7 +80,7 @@ class HistoryJoin(KeyedProcessFunction):
         if records:
             self._records.update(records)
             if begin < end:
-                # This timer removes the records of this time, if no record of the key comes.
+                # This timer removes the records of this time if the key gets no further record.
                 forget = min(timestamp + self._past + 1, MAX_WATERMARK)
                 if forget > timestamp and self._forgets:
                     ctx.timer_service().register_event_time_timer(forget)

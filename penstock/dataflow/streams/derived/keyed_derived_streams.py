@@ -31,8 +31,8 @@ class KeyedDerivedStreams:
         Arguments:
             func: a function `(state, record)` that returns a pair (next state, result). If the next
                 state is None, the state of the key is removed.
-            initial: the first state of each key, of which each key gets a copy; or a function
-                without arguments that returns it.
+            initial: the first state, of which each key gets a copy; or a function without arguments
+                that returns it.
 
         Raises:
             GraphError: if `func` is not a function of two arguments, or if `initial` is None.
@@ -70,8 +70,8 @@ class KeyedDerivedStreams:
                 the event is ignored.
             update: a function `(key, state, event)` that returns the next state. If it returns
                 None, the state ends.
-            timeout: the state ends when its key had no event for this time. With None, it does not
-                end by time.
+            timeout: the state ends when its key has had no event for this time. With None, there is
+                no timeout.
             time_domain: whether the timeout is by event time or by processing time.
 
         Raises:
@@ -103,11 +103,12 @@ class KeyedDerivedStreams:
         watermark has reached its time.
 
         Arguments:
-            past: how far back in event time the earlier records reach, both ends included.
+            past: the maximum difference between the event times of a record and of an earlier
+                record with which it is joined. The limit itself is included.
             func: a function `(record, earlier records)`. The earlier records are in the order of
                 their times. With None, the pair (record, earlier records) is emitted.
-            late_tag: the side output for records that come behind the watermark. With None, they
-                are dropped.
+            late_tag: the side output for late records, which arrive after the watermark. With None,
+                they are dropped.
 
         Raises:
             GraphError: if an argument is wrong, or if the records have no event times.
@@ -121,9 +122,9 @@ class KeyedDerivedStreams:
         return self._keyed(OperatorKind.KEYED_PROCESS, "Join History", function)
 
     def top_k(self, k: int, by: Any = None) -> Any:
-        """Emit (key, its `k` best records) whenever they have changed, the best one first.
+        """Emit (key, its `k` best records) whenever these have changed. The best one comes first.
 
-        Of records with equal values, the earlier one is better.
+        If two records have equal values, the earlier one is better.
 
         Arguments:
             k: the number of records, at least 1.

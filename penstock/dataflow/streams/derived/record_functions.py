@@ -62,14 +62,14 @@ class FirstOfKey(FilterFunction):
     """Keeps the first record of each key.
 
     Arguments:
-        ttl: how long a key is remembered; None for ever.
+        ttl: how long a key is remembered. With None, no key is forgotten.
     """
 
     def __init__(self, ttl: StateTtlConfig | None) -> None:
         self._ttl = ttl
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Get the state, which says whether a key has come before."""
+        """Get the state: whether a record of the key was seen before."""
         descriptor = ValueStateDescriptor("seen")
         if self._ttl is not None:
             descriptor.enable_time_to_live(self._ttl)
@@ -87,12 +87,12 @@ class FirstOfKey(FilterFunction):
 class RandomSample(FilterFunction, CheckpointedFunction):
     """Keeps each record with a probability.
 
-    The state of the random numbers is in each snapshot. So a seed gives the same sample also after
-    a failure, if the records of each subtask have the same order.
+    Each snapshot contains the state of the random number generator. So a seed gives the same sample
+    even after a failure, if the records of each subtask have the same order.
 
     Arguments:
         fraction: the probability, from 0 to 1.
-        seed: the seed of the random numbers; None for another one in each run.
+        seed: the seed of the random numbers. With None, each run has a different one.
     """
 
     def __init__(self, fraction: float, seed: int | None) -> None:
@@ -147,7 +147,7 @@ class TopK(KeyedProcessFunction):
     def process_element(
         self, value: Any, ctx: KeyedProcessFunction.Context
     ) -> Iterator[tuple[Any, list[Any]]]:
-        """Insert a record, and emit the best ones if it is among them."""
+        """Insert a record. If it is among the best ones, emit these."""
         before = self._best.value() or []
         best = self._inserted(before, value)
         if best is not before:

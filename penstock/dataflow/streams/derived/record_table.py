@@ -50,7 +50,7 @@ class RecordTable:
 
     def display(self) -> None:
         """Show the table in the notebook that the program runs in, or print it."""
-        # Only a notebook has imported this module: it is no dependency.
+        # IPython is not a dependency. If a notebook runs, it has already imported this module.
         ipython = sys.modules.get("IPython")
         shell = None if ipython is None else ipython.get_ipython()
         if shell is not None and getattr(shell, "kernel", None) is not None:

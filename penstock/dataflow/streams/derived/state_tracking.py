@@ -1,4 +1,4 @@
-"""Track the state of each key until it has no events any more (`KeyedStream.track`).
+"""Track the state of each key until the key has no more events (`KeyedStream.track`).
 
 (Discretized Streams, section 3.3: the operator `track`.)
 """
@@ -23,13 +23,13 @@ class StateTracking(KeyedProcessFunction):
     The state ends when the function `update` returns None, or when the key had no event for
     `timeout_ms`. Then (key, None) is emitted.
 
-    One timer is pending for each key. When it fires and the key had events meanwhile, another timer
-    is registered. So an event does not move a timer.
+    One timer is pending for each key. If the key had events before the timer fires, the timer is
+    registered again for the new end. So events need not replace the timer.
 
     Arguments:
         initialize: a function `(key, event)` that returns the first state of a key.
         update: a function `(key, state, event)` that returns the next state.
-        timeout_ms: the time after the last event at which a state ends; None if it does not.
+        timeout_ms: the time after the last event at which a state ends; None for no timeout.
         by_event_time: whether the timeout is by event time; else it is by processing time.
     """
 
@@ -46,7 +46,7 @@ class StateTracking(KeyedProcessFunction):
         self.needs_event_time = timeout_ms is not None and by_event_time
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Get the state: a list [state, the time at which it ends, the time of its timer]."""
+        """Get the keyed state: a list [state, time at which it ends, time of its timer]."""
         self._tracked = runtime_context.get_state(ValueStateDescriptor("tracked"))
         self._operator = runtime_context.get_task_name()
 
@@ -82,7 +82,7 @@ class StateTracking(KeyedProcessFunction):
     def on_timer(
         self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext
     ) -> Iterator[tuple[Any, Any]]:
-        """End the state of the key, unless the key had another event meanwhile."""
+        """End the state of the key, unless the key had another event after the timer was set."""
         tracked = self._tracked.value()
         if tracked is None or tracked[2] != timestamp:
             return
@@ -101,7 +101,7 @@ class StateTracking(KeyedProcessFunction):
         return function
 
     def _now(self, ctx: KeyedProcessFunction.Context) -> int | None:
-        """Return the time of the event; None if states do not end by time."""
+        """Return the time of the event; None if states have no timeout."""
         if self._timeout is None:
             return None
         if not self._by_event_time:

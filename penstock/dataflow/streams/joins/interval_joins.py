@@ -55,7 +55,7 @@ class IntervalJoin(PyFlinkNames, Generic[T1_co, T2_co]):
         self._add = add
 
     def in_event_time(self) -> Self:
-        """Join by event time, which is the only way."""
+        """Join by event time. (An interval join always uses event time.)"""
         return self
 
     def between(
@@ -63,8 +63,8 @@ class IntervalJoin(PyFlinkNames, Generic[T1_co, T2_co]):
     ) -> IntervalJoined[T1_co, T2_co]:
         """Set which right records a left record is joined with.
 
-        They are those with a timestamp from the left timestamp plus `lower_bound` to the left
-        timestamp plus `upper_bound`. Both bounds are inclusive, unless a method changes that.
+        A right record matches if its timestamp is from the left timestamp plus `lower_bound` to the
+        left timestamp plus `upper_bound`. Both bounds are inclusive, unless a method changes that.
 
         Arguments:
             lower_bound: a time in milliseconds, as a `timedelta` or as a `Time`. It may be
@@ -123,7 +123,7 @@ class IntervalJoined(Generic[T1_co, T2_co]):
         return self._set_late_tag("side_output_left_late_data", 0, output_tag)
 
     def side_output_right_late_data(self, output_tag: OutputTag) -> Self:
-        """Emit late records of the right stream to a side output; see the left stream."""
+        """Emit late records of the right stream to a side output, as for the left stream."""
         return self._set_late_tag("side_output_right_late_data", 1, output_tag)
 
     def process(
@@ -133,7 +133,7 @@ class IntervalJoined(Generic[T1_co, T2_co]):
     ) -> Any:
         """Add the operator that joins the records.
 
-        What it emits has the later timestamp of the two records.
+        A result has the later one of the timestamps of the two records.
 
         Arguments:
             process_join_function: a `ProcessJoinFunction`, or a function `(left, right)` that
@@ -141,8 +141,8 @@ class IntervalJoined(Generic[T1_co, T2_co]):
             output_type: ignored; accepted for compatibility with Flink.
 
         Raises:
-            GraphError: if the function is of another class, or if no difference lies between the
-                bounds.
+            GraphError: if the function has the wrong class, or if no time difference lies between
+                the bounds.
         """
         check_type_info("output_type", output_type)
         lower, upper = self._lower + self._excludes_lower, self._upper - self._excludes_upper

@@ -27,7 +27,7 @@ __all__ = ["KeyedStreamJoins", "StreamJoins"]
 
 
 class StreamJoins:
-    """Methods of all streams that join a stream with another one."""
+    """Adds the methods of all streams that join a stream with another one."""
 
     _environment: BaseEnvironment
     _outputs: tuple[OperatorOutput, ...]
@@ -53,8 +53,8 @@ class StreamJoins:
     def co_group(self, other_stream: Any) -> CoGroupedStreams:
         """Group the records of this stream and another one by key and window.
 
-        The function gets all records of both streams, also if one of them has none. So it can do
-        outer joins.
+        The function gets all records of both streams, even if one stream has no records. So it can
+        implement outer joins.
 
         Arguments:
             other_stream: the second stream.
@@ -81,7 +81,7 @@ class StreamJoins:
             bids.join_table("auctions.parquet", on=lambda bid: bid.auction, key="id",
                             function=lambda bid, row: (row["seller"], bid.price))
 
-        Each worker loads the table once. The table is no part of snapshots: a job that restarts
+        Each worker loads the table once. Snapshots do not contain the table: a job that restarts
         loads it again.
 
         Arguments:
@@ -90,8 +90,8 @@ class StreamJoins:
                 returns one of these, which each worker calls. A row of a table with columns is a
                 dict from column to value.
             on: a function that returns the key of a record; or a field, as in `key_by`.
-            key: the column of the table that has the key, or several; by default those that `on`
-                names.
+            key: the name of the table's key column, or the names of several columns. By default,
+                they are the fields that `on` names.
             how: "inner" drops a record without a row; "left" keeps it, with the row None.
             function: a `JoinFunction`, or a function `(record, row)` that returns the result. By
                 default, the result is the pair `(record, row)`.
@@ -100,7 +100,7 @@ class StreamJoins:
             reload_every: the time after which the table is loaded again, in milliseconds, as a
                 `timedelta` or as a `Time`. A table in the memory of the program cannot be loaded
                 again.
-            reload_on: a stream whose records each make all workers load the table again.
+            reload_on: a stream. When it emits a record, all workers load the table again.
 
         Raises:
             GraphError: if an argument is wrong, if the table cannot be read, or if it has several
@@ -141,7 +141,7 @@ class StreamJoins:
 
 
 class KeyedStreamJoins:
-    """Methods of keyed streams that join a stream with another keyed one."""
+    """Adds the methods of keyed streams that join a stream with another keyed stream."""
 
     _environment: BaseEnvironment
     _outputs: tuple[OperatorOutput, ...]
@@ -149,7 +149,7 @@ class KeyedStreamJoins:
     _key_type: Any
 
     def interval_join(self, other_stream: Any) -> IntervalJoin:
-        """Join each record with the records of another stream in a span of event time around it.
+        """Join each record with records of another stream whose event times are near its own.
 
             orders.key_by(lambda o: o.id).interval_join(payments.key_by(lambda p: p.order)) \\
                 .between(Time.minutes(0), Time.minutes(10)) \\
@@ -187,8 +187,8 @@ class KeyedStreamJoins:
         versions are removed, and the newest one of each key is kept. (Flink: temporal join.)
 
         Arguments:
-            versions: a keyed stream of versions, which has keys of the same type. Of two versions
-                with one time, the later one in the stream is valid.
+            versions: a keyed stream of versions, which has keys of the same type. If two versions
+                of a key have the same time, the one that comes later in the stream is valid.
             how: "inner" drops a record without a version; "left" keeps it, with the version None.
             function: a `JoinFunction`, or a function `(record, version)` that returns the result.
                 By default, the result is the pair `(record, version)`.

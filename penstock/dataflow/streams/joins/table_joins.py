@@ -54,6 +54,6 @@ def _pair(record: Any, row: Any) -> Any:
 
 
 def _as_columns(on: Any) -> Any:
-    """Return the fields of a key as names of columns, if they are names."""
+    """Return the fields of a key as column names, or None if they are not names."""
     names = on if isinstance(on, tuple) else (on,)
     return on if all(isinstance(name, str) for name in names) else None

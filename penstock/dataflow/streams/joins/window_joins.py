@@ -4,7 +4,7 @@
         .window(TumblingEventTimeWindows.of(Time.minutes(5))) \\
         .apply(lambda order, payment: (order.id, payment.amount))
 
-As in Flink, each call returns an object that has the next method.
+As in Flink, each method returns an object with the next method of the chain.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _BeforeWhere(PyFlinkNames, Generic[T1_co, T2_co]):
                 of the second stream's keys.
 
         Raises:
-            GraphError: if `key_selector` is something else.
+            GraphError: if `key_selector` is not a function or a field.
         """
         pair = self._pair
         first = pair.first.key_by(
@@ -125,8 +125,8 @@ class JoinedStreamsWhere(PyFlinkNames, Generic[T1_co, T2_co, K_co]):
             key_type: the type of the keys; see `where`.
 
         Raises:
-            GraphError: if `key_selector` is something else, or if the declared types of the keys of
-                both streams differ.
+            GraphError: if `key_selector` is not a function or a field, or if the declared key types
+                of the two streams differ.
         """
         pair = self._pair
         selector = check_key_selector(key_selector, key_type=key_type, method="equal_to")
@@ -153,7 +153,7 @@ class JoinedStreamsEqualTo(PyFlinkNames, Generic[T1_co, T2_co]):
         """Set the windows in which records are joined.
 
         Arguments:
-            window_assigner: chooses the windows of a record. An assigner of the program gets pairs
+            window_assigner: chooses the windows of a record. A user-defined assigner gets pairs
                 `(side, record)`; the side is 0 for the first stream and 1 for the second one.
 
         Raises:
@@ -165,7 +165,7 @@ class JoinedStreamsEqualTo(PyFlinkNames, Generic[T1_co, T2_co]):
 class JoinedStreamsInWindows(WindowSettings, Generic[T1_co, T2_co, W]):
     """Two streams with keys and windows. (Flink: `JoinedStreams.WithWindow`.)
 
-    Triggers and evictors of the program get pairs `(side, record)`.
+    User-defined triggers and evictors get pairs `(side, record)`.
 
     Arguments:
         pair: the streams.
@@ -190,7 +190,7 @@ class JoinedStreamsInWindows(WindowSettings, Generic[T1_co, T2_co, W]):
             result_type: the type of the results, which are checked; see `docs/types.md`.
 
         Raises:
-            GraphError: if the function is of another class, or takes other arguments.
+            GraphError: if the function has the wrong class or the wrong number of arguments.
         """
         check_type_info("result_type", result_type)
         pair = self._pair

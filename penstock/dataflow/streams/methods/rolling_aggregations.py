@@ -18,7 +18,7 @@ __all__ = ["RollingAggregations"]
 
 
 class RollingAggregations(Generic[T_co, S_co]):
-    """Methods that combine the records of each key."""
+    """Adds the methods that combine the records of each key."""
 
     def reduce(
         self, func: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co], output_type: Any = None
@@ -58,7 +58,7 @@ class RollingAggregations(Generic[T_co, S_co]):
         return self._reduce("Max", FieldAggregation(position_to_max, max))
 
     def min_by(self, position_to_min_by: int | str | None = 0) -> S_co:
-        """Emit, for each record, the record of its key with the smallest field until then.
+        """Emit, for each record, the record of its key that has the smallest field so far.
 
         If two records have equal fields, the first record is emitted. Without a position, field 0
         of a tuple, list or `Row` is compared, and other records as a whole. None always compares
@@ -67,7 +67,7 @@ class RollingAggregations(Generic[T_co, S_co]):
         return self._reduce("Min By", FieldChoice(position_to_min_by, operator.lt))
 
     def max_by(self, position_to_max_by: int | str | None = 0) -> S_co:
-        """Emit, for each record, the record of its key with the largest field until then.
+        """Emit, for each record, the record of its key that has the largest field so far.
 
         If two records have equal fields, the first record is emitted. Without a position, field 0
         of a tuple, list or `Row` is compared, and other records as a whole. None always compares

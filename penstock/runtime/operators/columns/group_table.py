@@ -1,10 +1,10 @@
-"""The values of groups as arrays, which become entries of keyed state at a snapshot.
+"""Keep the values of groups in arrays, and write them to keyed state at a snapshot.
 
 A group has a *slot*: an index into arrays, one array for each part of the aggregates. An operator
-changes the arrays, and notes the slots that it changed. At a barrier, only these become entries of
-the keyed state, one for each key: the tuple of the values of its parts. From there on they are
-state like any other. So a snapshot costs what has changed, and can be restored at another
-parallelism.
+changes the arrays, and records the slots that it has changed. At a barrier, only the changed groups
+are written to the keyed state. Each key has one entry: the tuple of the values of its parts. So the
+work of a snapshot depends only on the number of changed groups, and the state can be restored at
+another parallelism.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class GroupTable:
         return self._keys[: self._saved]
 
     def slots_of(self, keys: DistinctKeys) -> Array:
-        """Return the slots of distinct keys, and note that their groups change.
+        """Return the slots of distinct keys, and record that their groups change.
 
         New keys get slots, with their saved values.
         """
@@ -77,7 +77,7 @@ class GroupTable:
         return self._values[part][: len(self._keys)]
 
     def widen(self, part: Part, dtype: np.dtype[Any]) -> None:
-        """Make the values of a part floats, if `dtype` is a type of floats."""
+        """Convert the values of a part to floats if `dtype` is a float type."""
         values = self._values[part]
         if dtype.kind != "f" or values.dtype.kind == "f":
             return
@@ -111,7 +111,7 @@ class GroupTable:
         return len(self._keys) - 1
 
     def _load_from(self, first: int) -> None:
-        """Give values to the keys that got slots from `first` on."""
+        """Load the values of the keys whose slots are `first` or higher."""
         self._grow(len(self._keys))
         if self._load is None:
             return

@@ -24,16 +24,17 @@ from penstock.snapshot.state import MISSING
 __all__ = ["AsOfJoinOperator"]
 
 KeyOf = Callable[[Any], Any]
-#: The namespaces of the timers of waiting records, and of versions that replace older ones.
+#: The namespaces of two kinds of timers: for waiting records, and for versions that replace older
+#: ones.
 _RECORDS, _VERSIONS = 0, 1
 
 
 class AsOfJoinOperator(TwoInputOperator):
-    """Joins each record with the newest version of its key that is not newer than the record.
+    """Joins each record with the version of its key that is valid at the time of the record.
 
-    A record waits until the watermark has reached its time: all versions up to then have arrived.
-    The versions of a key are `[times, versions]`, sorted by time. When the watermark reaches a
-    version, the older ones are removed. (Flink: `TemporalRowTimeJoinOperator`.)
+    A record waits until the watermark has reached its time. All versions up to that time have then
+    arrived. The versions of a key are `[times, versions]`, sorted by time. When the watermark
+    reaches a version, the older ones are removed. (Flink: `TemporalRowTimeJoinOperator`.)
 
     Arguments:
         operation: the function and its settings.
@@ -125,7 +126,7 @@ class AsOfJoinOperator(TwoInputOperator):
             self._output.append(self._call(record, version), time)
 
     def _remove_versions_before(self, key: Any, time: int) -> None:
-        """Remove the versions that a version of this time, or an older one, replaces."""
+        """Remove the versions that newer versions, up to this time, have replaced."""
         found = self._versions.get(key)
         if found is not MISSING:
             times, versions = found
@@ -159,12 +160,12 @@ class _AsOfSide(RecordLoopOperator):
         self._key_of, self._keys = key_of, keys
 
     def prepare(self, loop: Callable[..., None], *arguments: Any) -> None:
-        """Set the loop, and its arguments behind the records and their times."""
+        """Set the loop, and the arguments of the loop after the records and their times."""
         self._arguments = arguments
         self._set_loop(loop, key_of=self._key_of)
 
     def process(self, batch: RecordBatch) -> RecordBatch:
-        """Add the records of a batch to the state. The watermark brings the results."""
+        """Add the records of a batch to the state. Watermarks trigger the results."""
         times = batch.timestamps
         if times is None or min(times) == NO_TIMESTAMP:
             raise self._without_timestamp()

@@ -17,12 +17,12 @@ class Buckets:
     """The records of one side of an interval join, in buckets of time.
 
     The bucket `n` of a key has its records from `n * width` to `(n + 1) * width`. The width is the
-    length of the interval, so that the records for a record of the other side are in two buckets at
-    most. A bucket is `[lower, upper, times, records]`, sorted by time. It is removed when the
-    watermark is past the last record of the other side that can be joined with it.
+    length of the interval. So all matches of a record of the other side are in at most two buckets.
+    A bucket is `[lower, upper, times, records]`, sorted by time. It is removed when the watermark
+    is past the last record of the other side that can be joined with it.
 
-    A program may change the bounds of a join and keep its state. So each bucket has the bounds with
-    which it was made. All buckets of a state have the same ones.
+    A program may change the bounds of a join and keep its state. So each bucket contains the bounds
+    with which it was made. All buckets of a state have the same bounds.
 
     Arguments:
         name: the name of the state.
@@ -41,7 +41,7 @@ class Buckets:
         self._backend = context.backend
         self._table = context.backend.composite_table(name, StateKind.WINDOW)
         self.width = upper - lower + 1
-        #: The time from a record of this side to the last record of the other side for it.
+        #: The time from a record of this side to the last record of the other side that it matches.
         self._delay = max(0, -lower if side else upper)
         #: Returns the bucket under a composite key, or `MISSING`.
         self.find = self._table.get
@@ -67,8 +67,8 @@ class Buckets:
     def expire(self, key: Any, time: int) -> None:
         """Remove the bucket whose timer fires at a time.
 
-        A timer from before a change of the bounds may belong to no bucket, or to a bucket that is
-        over at this time, too.
+        A timer may be older than a change of the bounds. It then belongs to no bucket, or to
+        another bucket that has also expired.
         """
         number, rest = divmod(time - self._delay, self.width)
         entry = key, number - 1

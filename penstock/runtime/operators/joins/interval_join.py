@@ -25,16 +25,16 @@ KeyOf = Callable[[Any], Any]
 
 
 class IntervalJoinOperator(TwoInputOperator):
-    """Joins each record with the records of the other stream in a span of time around it.
+    """Joins each record with the records of the other stream that are near it in event time.
 
-    A record that is not late is joined with all records before it that it matches, and is kept for
-    the records after it. (Flink: `IntervalJoinOperator`.)
+    A record that is not late is joined with all matching records that arrived before it. It is kept
+    for the records that arrive later. (Flink: `IntervalJoinOperator`.)
 
     Arguments:
         operation: the bounds and the function.
         context: the operator's place in the job.
         left_key: returns the key of a record of the left stream.
-        right_key: the same for the right stream.
+        right_key: returns the key of a record of the right stream.
     """
 
     def __init__(

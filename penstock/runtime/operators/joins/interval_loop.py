@@ -46,7 +46,7 @@ def join_intervals(
         find_other: returns a bucket of the other side, or `MISSING`.
         add_first: adds the first record of a bucket of the current key.
         add_late: handles a late record.
-        join: emits the results of a record with records of the other side, given with their times.
+        join: emits the results of a record and its matches; the times of these are passed, too.
     """
     missing = MISSING
     for record, timestamp in zip(iterator, timestamps, strict=False):

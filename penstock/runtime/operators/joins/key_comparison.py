@@ -1,4 +1,4 @@
-"""Compare the keys of two streams that are joined while the job runs."""
+"""While the job runs, compare the keys of two streams that are joined."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _SAMPLE = 100
 
 
 class KeyComparison:
-    """Compares keys of the first batch of one stream with keys of the first batch of another.
+    """Compares the keys in the first batches of two streams.
 
     The comparison is made once, so that it costs nothing per record.
 
     Arguments:
         operator: the name of the operator.
-        sides: what the two sides are, for the message.
+        sides: the names of the two sides in the error message.
     """
 
     def __init__(
         self, operator: str, sides: tuple[str, str] = ("first stream", "second stream")
     ) -> None:
         self._operator, self._sides = operator, sides
-        #: For each side, a key of each shape.
+        #: For each side, one example of a key for each shape.
         self._keys: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
 
     def are_unknown(self, side: int) -> bool:
@@ -37,7 +37,7 @@ class KeyComparison:
         return not self._keys[side]
 
     def compare(self, side: int, key_of: Callable[[Any], Any], records: Iterable[Any]) -> None:
-        """Note keys of a side, and compare them with the keys of the other side.
+        """Record keys of a side, and compare them with the keys of the other side.
 
         Arguments:
             side: 0 for the first stream, 1 for the second.

@@ -25,8 +25,8 @@ _SIDES = "stream", "table"
 class TableJoinOperator(RecordLoopOperator):
     """Joins each record with the row of its key in a table.
 
-    The table is loaded when the operator opens. It is no part of snapshots. If it is to be loaded
-    again after some time, a thread does so, and the next batch uses the new table.
+    The table is loaded when the operator opens. Snapshots do not contain it. If the join reloads
+    its table periodically, a thread loads it, and the next batch uses the new table.
 
     Arguments:
         operation: the table, and how records are joined with it.
@@ -83,7 +83,8 @@ class TableJoinOperator(RecordLoopOperator):
     def _use(self, table: dict[Any, Any]) -> None:
         self._table = table
         interval = self._operation.reload_ms
-        #: When the table is to be loaded again, in milliseconds since the epoch; None for never.
+        #: The time at which the table is loaded again, in milliseconds since the epoch; None for
+        #: never.
         self._due = None if interval is None else self.context.now_ms() + interval
         if self._keys.are_unknown(1):
             self._keys.compare(1, _same, table)
@@ -96,7 +97,7 @@ class TableJoinOperator(RecordLoopOperator):
         elif not loading.is_alive():
             self._loading = None
             if loading.error is not None:
-                # Files that are being replaced cannot be read for a moment.
+                # A file cannot be read at the moment when another program replaces it.
                 _LOGGER.warning(
                     "operator %r could not load %s again, and continues with the rows that it has: "
                     "%s",
@@ -130,7 +131,7 @@ class _Loading(Thread):
 
 
 class ReloadingTableJoinOperator(TwoInputOperator):
-    """Joins the first stream with a table, which each record of the second stream reloads.
+    """Joins the first stream with a table. A record of the second stream reloads the table.
 
     Arguments:
         operation: the table, and how records are joined with it.

@@ -32,7 +32,7 @@ def join_row(
         function: returns the result for a record and its row.
         iterator: the records.
         get: returns the row of a key, or a default.
-        default: stands for the row of a key that has none; `MISSING` drops the record.
+        default: the row to use for a key without a row; with `MISSING`, the record is dropped.
         probe: finds out whether a result may be mutable.
     """
     out: list[Any] = []
@@ -59,7 +59,7 @@ def join_timed_row(
     timestamps: list[int],
     times: list[int],
 ) -> list[Any]:
-    """Do the same for records with event times, which are appended to `times` for results."""
+    """Do the same as `join_row`, and append the event time of each result to `times`."""
     out: list[Any] = []
     missing = MISSING
     for record, timestamp in zip(iterator, timestamps, strict=False):
@@ -106,7 +106,7 @@ def join_timed_rows(
     timestamps: list[int],
     times: list[int],
 ) -> list[Any]:
-    """Do the same for records with event times; see `join_timed_row`."""
+    """Do the same as `join_rows`, and append the event time of each result to `times`."""
     out: list[Any] = []
     for record, timestamp in zip(iterator, timestamps, strict=False):
         for row in get(key_of(record), default):

@@ -22,8 +22,8 @@ __all__ = ["WindowJoinOperator"]
 class WindowJoinOperator(TwoInputOperator):
     """Groups the records of two streams by key and window.
 
-    The records of both streams become pairs `(side, record)`, and go into one operator of windows.
-    (Flink: `CoGroupedStreams`.)
+    The records of both streams become pairs `(side, record)`. One window operator processes the
+    pairs. (Flink: `CoGroupedStreams`.)
 
     Arguments:
         operation: the windows and their function.

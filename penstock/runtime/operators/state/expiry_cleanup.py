@@ -75,14 +75,14 @@ class ExpiryCleanup:
             self._round = None
 
     def _entries(self) -> Iterator[None]:
-        """Look at all entries, and yield after those of one step."""
+        """Check all entries, and yield after each step."""
         table = self._table
         if self._step_entries:
             for name in ("clean", "dirty"):
-                # Entries that are added meanwhile have not expired.
+                # Entries that are added during the round have not expired yet.
                 end = len(getattr(table, name))
                 for begin in range(0, end, _LISTED_KEYS):
-                    # Barriers replace the dicts, so they are read again for each part.
+                    # A barrier replaces the table's dicts, so each part gets the dict again.
                     last = min(begin + _LISTED_KEYS, end)
                     keys = list(islice(getattr(table, name), begin, last))
                     for first in range(0, len(keys), self._step_entries):

@@ -1,4 +1,4 @@
-"""What all operators of windows have in common."""
+"""Define the base class of all window operators."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class BaseWindowOperator(RecordLoopOperator):
         self._timers = self.services.timers(is_event=self.is_event_time)
         self._output = WindowOutput(self.context.mutability_probe())
         self._caller = WindowCaller(self.operation, self.services, self.side_outputs.routed)
-        #: Returns the only result of a window, given its contents; None if there is a window
-        #: function or no aggregator.
+        #: A function that returns the only result of a window, given its contents. It is None if
+        #: the operation has a window function, or has no aggregator.
         self._result_of: Callable[[Any], Any] | None = None
         if self.operation.window_function is None and self.operation.aggregator is not None:
             self._result_of = Aggregation.of(self.operation.aggregator).result
@@ -88,7 +88,7 @@ class BaseWindowOperator(RecordLoopOperator):
 
     @abstractmethod
     def on_timer(self, time: int, namespace: Any, *, is_event: bool) -> None:
-        """Do what is due when a timer of the current key fires."""
+        """Handle a timer of the current key that has fired."""
 
     # ---- for subclasses
 
