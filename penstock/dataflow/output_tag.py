@@ -55,5 +55,5 @@ class OutputTag(Generic[T]):
         return f"OutputTag({self.tag_id!r})"
 
 
-#: What a process function yields for a record of a side output: the tag and the record.
+#: A pair (tag, record), which a process function yields to emit a record to a side output.
 SideOutput: TypeAlias = tuple[OutputTag[Any], Any]

@@ -50,14 +50,14 @@ R = TypeVar("R", default=Any)
 #: A class of streams or of states.
 S = TypeVar("S", default=Any)
 S_co = TypeVar("S_co", covariant=True, default=Any)
-#: What an object gives: a stream, a context, an output.
+#: The type that an object returns or emits: a stream, a context, an output.
 T_co = TypeVar("T_co", covariant=True, default=Any)
 T1_co = TypeVar("T1_co", covariant=True, default=Any)
 T2_co = TypeVar("T2_co", covariant=True, default=Any)
 K_co = TypeVar("K_co", covariant=True, default=Any)
 V_co = TypeVar("V_co", covariant=True, default=Any)
 OUT_co = TypeVar("OUT_co", covariant=True, default=Any)
-#: What an object takes: a function, a sink.
+#: The type that an object receives: a function, a sink.
 T_contra = TypeVar("T_contra", contravariant=True, default=Any)
 IN_contra = TypeVar("IN_contra", contravariant=True, default=Any)
 IN1_contra = TypeVar("IN1_contra", contravariant=True, default=Any)

@@ -36,7 +36,7 @@ class Batch:
 
     @property
     def key(self) -> str:
-        """A text that identifies the batch, for example as the key of a table of commits."""
+        """A string that identifies the batch, for example as the key in a table of commits."""
         return f"{self.lineage}/{self.uid}/{self.attempt}/{self.subtask}/{self.number}"
 
 
@@ -45,8 +45,8 @@ class BatchSink(Sink[T_contra]):
 
     The sink gathers records, and passes them to `flush` at the barrier of each snapshot, or earlier
     if there are `max_records` of them. After a failure, records since the last snapshot are written
-    again, in batches of other sizes. If writing a record twice has the effect of writing it once,
-    the result is exactly once. So write by key: replace a row, put an object.
+    again, in batches of other sizes. The result is exactly once if writing a record twice has the
+    same effect as writing it once. So write by key: for example, replace a row or put an object.
 
         class Table(BatchSink):
             def flush(self, records, batch):
@@ -65,9 +65,9 @@ class BatchSink(Sink[T_contra]):
     def flush(self, records: list[T_contra], batch: Batch) -> Any:
         """Write a batch. It must be durable when this method returns.
 
-        At a barrier, the engine calls this method in a thread. A sink has one thread at a time in
-        each worker. The method must not change the records. If it raises an exception, the job
-        restarts from its last snapshot.
+        At a barrier, the engine calls this method in a thread. In each worker, only one thread at a
+        time calls `flush`. The method must not change the records. If it raises an exception, the
+        job restarts from its last snapshot.
 
         Returns:
             A value for `TransactionalSink.commit`; other sinks return None.
@@ -89,12 +89,12 @@ class TransactionalSink(BatchSink[T_contra]):
 
     `flush` stages a batch where no reader sees it. When the snapshot is complete, `commit`
     publishes the batches. After a failure, `commit` is called again for batches whose commit is
-    not confirmed, so it must find out which are published already: for example from a table of
-    `Batch.key` that it writes in the same transaction as the records. Batches that belong to no
-    snapshot are never committed; `discard` removes them.
+    not confirmed, so it must find out which batches are already published. For example, it can
+    write each `Batch.key` to a table, in the same transaction as the records. Batches that belong
+    to no snapshot are never committed; `discard` removes them.
 
-    `flush` is called in the workers, `commit` and `discard` in the JobManager: on copies of the
-    sink in other processes.
+    The workers call `flush`, and the JobManager calls `commit` and `discard`. Each of these
+    processes has its own copy of the sink.
     """
 
     exactly_once = True
@@ -104,7 +104,7 @@ class TransactionalSink(BatchSink[T_contra]):
         """Publish batches in their order, unless they are published already."""
 
     def discard(self, lineage: str, uid: str, before_attempt: int) -> int:
-        """Remove staged batches that are not published; return their number.
+        """Remove staged batches that are not published, and return their number.
 
         The engine calls this method when all output of all snapshots is published.
 
@@ -175,7 +175,7 @@ class _BatchWriter(SinkWriter):
     def _flush(self, records: list[Any], number: int) -> Any:
         ctx = self._context
         batch = Batch(ctx.lineage, ctx.uid, ctx.subtask, ctx.attempt, number)
-        # The flush of a barrier runs in a thread, while the task may have gathered another batch.
+        # The flush for a barrier runs in a thread. Meanwhile the task may flush the next batch.
         with self._flushing:
             return {"number": number, "payload": self._sink.flush(records, batch)}
 

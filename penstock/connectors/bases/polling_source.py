@@ -1,4 +1,4 @@
-"""The base of a source that is polled, and has positions: `PollingSource`."""
+"""Define `PollingSource`, the base of sources that are polled and have positions."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class SplitPoller(ABC, Generic[T_co]):
         """Go to a position, so that `poll` continues there.
 
         Arguments:
-            position: a value that `position` has returned, maybe in another process; None for the
-                start of the split.
+            position: a value that `position` has returned, possibly in another process; None for
+                the start of the split.
         """
 
     @abstractmethod
@@ -48,10 +48,11 @@ class SplitPoller(ABC, Generic[T_co]):
 
     @abstractmethod
     def position(self) -> Any:
-        """Return the position behind the records that `poll` has returned.
+        """Return the position after the records that `poll` has returned.
 
-        A snapshot contains it. Reading from it must give the same records again. Allowed types are
-        str, int, float, bool, None, bytes, and lists and dicts of these.
+        Snapshots contain this position. After a restore, reading from it must return the same
+        records again. Allowed types are str, int, float, bool, None, bytes, and lists and dicts of
+        these.
         """
 
     def timestamp(self, record: Any) -> int:
@@ -62,10 +63,10 @@ class SplitPoller(ABC, Generic[T_co]):
         raise NotImplementedError(record)
 
     def watermark(self) -> int | None:
-        """Return the watermark behind the records that `poll` has returned, or None.
+        """Return the watermark after the records that `poll` has returned, or None.
 
-        Override this method if the source knows how far event time has come: no later record of the
-        split should have this event time, in milliseconds since the epoch, or an earlier one.
+        Override this method if the source knows how far event time has advanced. The result is in
+        milliseconds since the epoch. Later records of the split should have later event times.
         """
         return None
 
@@ -91,8 +92,8 @@ class PollingSource(Source[T_co]):
             then run in threads. A poller that blocks should return the records that it has, before
             it waits for more.
         poll_seconds: the time after which a split without records is polled again, in seconds.
-        discovery_seconds: the time after which `splits` is called again, to find new splits; None
-            if there are no new ones. The source then never ends.
+        discovery_seconds: the time after which `splits` is called again to find new splits, in
+            seconds. The source then never ends. With None, there are no new splits.
         emits_watermarks: whether the pollers have watermarks.
         bounded: whether every split has an end; see `Source`.
     """
@@ -105,8 +106,8 @@ class PollingSource(Source[T_co]):
     def splits(self) -> Iterable[str | Split]:
         """Return the splits of the source, as ids or with payloads.
 
-        The ids are the same in every run. The engine calls this method in the JobManager, and not
-        again after a restore, unless `discovery_seconds` is set.
+        The ids must be the same in every run. The engine calls this method in the JobManager. After
+        a restore it calls the method again only if `discovery_seconds` is set.
         """
 
     @abstractmethod
@@ -169,7 +170,7 @@ class _PollingReader(SourceReader):
 
 
 class _PollingEnumerator(SplitEnumerator):
-    """Assigns the splits of a source, and finds new ones if the source has a time for this."""
+    """Assigns the splits of a source, and finds new ones if `discovery_seconds` is set."""
 
     def __init__(self, source: PollingSource) -> None:
         self._source = source

@@ -14,9 +14,9 @@ from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, Wri
 
 __all__ = ["COMPLETE", "DONE", "LENGTH", "CacheSink"]
 
-#: The name of the file that says that all records are there.
+#: The name of the file that is created when all records are stored.
 COMPLETE = "complete"
-#: The ending of the names of published files.
+#: The suffix of the names of published files.
 DONE = ".records"
 LENGTH = struct.Struct(">I")
 
@@ -24,7 +24,8 @@ LENGTH = struct.Struct(">I")
 class CacheSink(Sink):
     """Writes encoded batches to files in a folder.
 
-    A file begins with the schemas of the record classes. Then come batches, each behind its length.
+    A file begins with the schemas of the record classes. The encoded batches follow. Each batch is
+    preceded by its length.
 
     Arguments:
         folder: an existing folder on this machine.
@@ -70,7 +71,7 @@ class _CacheWriter(SinkWriter):
         file, self._file = self._file, None
         if file is None:
             return None
-        # The file gets its name at once, because the next batch begins another one.
+        # The file is renamed now, because the next batch opens a new file under the old name.
         name = f"{snapshot:012d}-{self._context.subtask:05d}-{self._context.attempt:05d}"
         Path(file.name).rename(self._folder / f"{name}.staged")
 
@@ -93,7 +94,7 @@ class _CacheCommitter(Committer):
     def commit(self, committables: list[Committable]) -> None:
         for item in committables:
             staged = self._folder / f"{item.payload}.staged"
-            # If it is not there, it was published before.
+            # If the staged file does not exist, an earlier call has published it.
             if staged.exists():
                 staged.replace(staged.with_suffix(DONE))
 

@@ -56,7 +56,7 @@ class CacheSource(Source):
 
 
 class _CacheReader(SourceReader):
-    """Reads batches. A position is [the offset of a batch, the number of its records read]."""
+    """Reads batches. A position is a list [offset of a batch, number of its records read]."""
 
     _codec: RecordCodec
     _reading: RecordCodec

@@ -1,4 +1,4 @@
-"""A folder with the records of a stream, which one execution writes and later ones read."""
+"""Store the records that one execution writes, and that later executions read."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["RecordCache", "WithTimestamp"]
 
 
 class RecordCache:
-    """The records of a cached stream: none at first, and all after the first execution.
+    """Stores the records of a cached stream. It is empty until the first execution has ended.
 
-    Each execution that does not find the records writes them into a folder of its own. So nothing
-    of a failed execution is read. The folders are removed with the cache, or when the process of
+    An execution that finds no stored records writes them into a new folder. So the output of a
+    failed execution is never read. The folders are removed with the cache, or when the process of
     the program ends.
 
     Arguments:
@@ -53,7 +53,7 @@ class RecordCache:
         return CacheSink(str(self._run()))
 
     def source(self) -> CacheSource:
-        """Return a source that reads the records that are stored."""
+        """Return a source that reads the stored records."""
         return CacheSource(str(self._run()), self.timed, self._record_functions)
 
     def invalidate(self) -> None:

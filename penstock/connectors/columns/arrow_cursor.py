@@ -20,7 +20,7 @@ class ArrowCursor:
         batches: the batches.
         position: the number of rows of the split that were emitted before. They are skipped.
         rows: the number of rows of the split.
-        passed: the number of rows of the split before the batches.
+        passed: the number of rows of the split that come before the batches.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class ArrowCursor:
         self._batch: pa.RecordBatch | None = None
 
     def read(self, max_records: int) -> Read:
-        """Return at most `max_records` rows, and the position behind them."""
+        """Return at most `max_records` rows, and the position after them."""
         batch = self._batch
         while batch is None:
             batch = next(self._batches, None)

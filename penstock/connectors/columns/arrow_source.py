@@ -29,14 +29,14 @@ _SPLIT_ROWS = 1 << 18
 class ArrowSource(Source):
     """Emits the rows of an Arrow table as columns.
 
-    The table is sent to the workers with the program, so it should not be larger than some hundred
+    The table is sent to the workers with the program, so it should not be larger than a few hundred
     megabytes. With parallelism 1, the rows keep their order.
 
     Arguments:
         table: a `pyarrow.Table` or `RecordBatch`, or a data frame of pandas or Polars.
 
     Raises:
-        GraphError: if pyarrow is not installed, or the argument is no table.
+        GraphError: if pyarrow is not installed, or the argument is not a table.
     """
 
     def __init__(self, table: Any) -> None:

@@ -1,7 +1,7 @@
 """Write Parquet files exactly once, without Spark.
 
-The files are staged and published as those of `FileSink`. One file holds what a subtask received
-between two snapshots.
+The files are staged and published in the same way as by `FileSink`. A file contains the records
+that a subtask received between two snapshots.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class ParquetSink(StagedFileSink):
     """Writes one Parquet file for each subtask and snapshot into a folder, exactly once.
 
     Records are Arrow batches, or rows: dicts, Rows with names, named tuples or dataclasses. Files
-    are named and published as those of `FileSink`; `ParquetSource` reads the folder back.
+    are named and published in the same way as by `FileSink`. `ParquetSource` reads the folder.
 
     Arguments:
         folder: the folder of the published files. It is created if it does not exist.
         schema: a `pyarrow.Schema`, or a dict of the name and the type of each column, such as
             `{"user": "string", "amount": "int64"}`. Rows may then also be tuples. Without it, each
-            file gets the schema of its first row group, so a column without values may differ
-            between files.
+            file gets the schema of its first row group. The type of a column without values may
+            then differ between files.
         compression: `snappy`, `zstd`, `gzip`, `brotli`, `lz4` or `none`.
         row_group_rows: the number of rows at which a row group is written. Rows of the current row
             group are held in memory.
@@ -122,7 +122,7 @@ class _ParquetEncoder:
         return self._out.take()
 
     def _seal_rows(self) -> None:
-        """Turn the rows that wait into an Arrow batch."""
+        """Convert the waiting rows to an Arrow batch."""
         if not self._rows:
             return
         rows, self._rows = self._rows, []
@@ -161,7 +161,7 @@ class _ParquetEncoder:
 
 
 class _Taken:
-    """A file object that collects what is written until it is taken."""
+    """A file object that collects the written bytes until `take` returns them."""
 
     closed = False
 

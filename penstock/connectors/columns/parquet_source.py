@@ -1,8 +1,9 @@
 """A source of the rows of Parquet files, without Spark.
 
 The enumerator lists the files when the job starts, and divides them at row groups. A file must not
-change while the job reads it: its size, its modification time, and a checksum of its ends are
-compared when a reader opens it. The end of a Parquet file describes all its columns.
+change while the job reads it. When a reader opens a file, it compares the size, the modification
+time, and a checksum of the first and last bytes. The last bytes of a Parquet file describe all its
+columns.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class ParquetSource(Source):
         columns: the names of the columns to read; None for all columns.
         schema: a `pyarrow.Schema`, or a dict of names and types, to which the rows of each file are
             cast. It is needed if files have different types for a column.
-        split_rows: the number of rows from which on a file is divided at its row groups, so that
-            several readers share it.
+        split_rows: a file with at least this number of rows is divided at its row groups, so that
+            several readers can share it.
 
     Raises:
         GraphError: if pyarrow is not installed, or an argument is wrong.
@@ -95,7 +96,8 @@ class ParquetSource(Source):
         """Check that each path names at least one file, and that the first file has the columns.
 
         Raises:
-            GraphError: if a path names no file, a file is no Parquet file, or lacks a column.
+            GraphError: if a path names no file, or if a file is not a Parquet file or lacks a
+            column.
         """
         try:
             files = [file for path in self.paths for file in list_files(path)]
@@ -171,7 +173,8 @@ class _ParquetReader(SourceReader):
                 break
             passed, first = passed + rows, first + 1
         groups = range(first, payload["end"])
-        # Rows of the groups that are not read at all count as emitted, and are not skipped again.
+        # The cursor counts the rows of the omitted groups as emitted, so it does not skip them
+        # again.
         self._cursor = ArrowCursor(self._batches(file, groups), skip, payload["rows"], passed)
 
     def read(self, max_records: int) -> Read:
@@ -189,7 +192,8 @@ class _ParquetReader(SourceReader):
 
     def _batches(self, file: pq.ParquetFile, groups: Iterable[int]) -> Iterator[pa.RecordBatch]:
         names = self._columns
-        # Arrow takes the name "a.b" for the field b of a column a, so all columns are read instead.
+        # Arrow interprets the name "a.b" as the field b of a column a. So if a name contains a dot,
+        # all columns are read.
         dotted = names is None or any("." in name for name in names)
         for batch in file.iter_batches(
             _READ_ROWS,
@@ -222,7 +226,7 @@ def _check_columns(path: Path, file: pq.ParquetFile, columns: Sequence[str] | No
 
 
 def _check_unchanged(path: Path, payload: dict[str, Any]) -> None:
-    """Check that a file is what the enumerator listed.
+    """Check that a file has not changed since the enumerator listed it.
 
     Raises:
         JobError: if the file is missing, or was changed.

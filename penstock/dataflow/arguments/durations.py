@@ -105,7 +105,7 @@ def milliseconds_of_text(text: str) -> float:
     """Return the milliseconds of a text such as `10 s` or `5 min`. A number is in milliseconds.
 
     Raises:
-        ValueError: if the text is no length of time.
+        ValueError: if the text is not a length of time.
     """
     found = _TEXT.fullmatch(text)
     if found is None:

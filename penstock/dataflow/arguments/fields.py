@@ -50,7 +50,7 @@ def values_of(
         as_tuple: whether the value of a single field is a tuple, too.
 
     Raises:
-        GraphError: if a field is no position and no name.
+        GraphError: if a field is neither a position nor a name.
     """
     for field in fields:
         if isinstance(field, bool) or not isinstance(field, int | str):

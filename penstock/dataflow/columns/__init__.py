@@ -1,4 +1,4 @@
-"""Columns in the API: batch functions, aggregations over columns, and Arrow batches.
+"""The API for columns: batch functions, aggregations over columns, and Arrow batches.
 
 Only functions of this folder import pyarrow, so a job without columns does not need it.
 """

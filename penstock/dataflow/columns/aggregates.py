@@ -15,9 +15,9 @@ from penstock.dataflow.windows import (
 
 __all__ = ["AGGREGATES", "Aggregate", "ColumnAggregation", "check_window", "parse_aggregates"]
 
-#: The functions of `agg`. Nulls count for none of them, except for `count` of all rows.
+#: The functions of `agg`. They ignore nulls, except that `count` of `*` counts all rows.
 AGGREGATES = ("count", "sum", "min", "max", "mean")
-#: The column that stands for whole rows.
+#: The column name that stands for whole rows.
 ALL = "*"
 _WINDOW_COLUMNS = ("window_start", "window_end")
 
@@ -43,7 +43,7 @@ class ColumnAggregation:
 
     Arguments:
         keys: the columns of the key.
-        aggregates: what is computed for each group.
+        aggregates: the values that are computed for each group.
         assigner: the windows; None for running aggregates.
     """
 
@@ -101,7 +101,7 @@ def check_window(assigner: WindowAssigner) -> Any:
     """Return the window assigner of an aggregation over columns.
 
     Raises:
-        GraphError: if it is of another kind than tumbling or sliding windows by event time.
+        GraphError: if it does not assign tumbling or sliding windows by event time.
     """
     if isinstance(assigner, TumblingEventTimeWindows | SlidingEventTimeWindows):
         slide = getattr(assigner, "slide", assigner.size)

@@ -1,4 +1,4 @@
-"""Import pyarrow when a job needs it, and check the schemas that a program gives.
+"""Import pyarrow when a job needs it, and check the schemas that a program passes.
 
 Jobs without columns never import pyarrow, which is an optional package.
 """
@@ -18,12 +18,12 @@ __all__ = ["array_of", "check_schema", "require_pyarrow"]
 
 
 def array_of(values: np.ndarray[Any, Any], nulls: np.ndarray[Any, Any] | None = None) -> pa.Array:
-    """Return an array of 64-bit integers or floats as an Arrow array, without a copy.
+    """Return an Arrow array with the values of a NumPy array, without copying them.
 
     (`pyarrow.array` would import pandas, which takes almost a second in each worker.)
 
     Arguments:
-        values: the values.
+        values: an array of 64-bit integers or floats.
         nulls: whether each value is null; None if none is.
     """
     import numpy as np
@@ -41,7 +41,7 @@ def require_pyarrow(user: str) -> Any:
     """Return the module `pyarrow`.
 
     Arguments:
-        user: what needs the module, for the error message.
+        user: the name of the feature that needs the module, for the error message.
 
     Raises:
         GraphError: if pyarrow is not installed.
@@ -56,10 +56,10 @@ def require_pyarrow(user: str) -> Any:
 
 
 def check_schema(user: str, schema: Any) -> pa.Schema | None:
-    """Return the schema that a program gives, or None.
+    """Return the schema that a program passes, or None.
 
     Arguments:
-        user: what takes the schema, for the error message.
+        user: the name of the feature that takes the schema, for the error message.
         schema: a `pyarrow.Schema`, a mapping from the name to the type of each column, or None.
 
     Raises:

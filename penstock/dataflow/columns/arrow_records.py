@@ -27,13 +27,14 @@ def arrow_of(
 ) -> pa.RecordBatch:
     """Return the records as an Arrow batch.
 
-    A field that a record lacks is null. Without a schema, the types follow from the values.
+    A field that a record lacks becomes null. Without a schema, the types are inferred from the
+    values.
 
     Arguments:
         records: the rows. With a schema, they may also be plain tuples and lists of its width.
         schema: the schema of the batch, or None.
         columns: without a schema, the fields that become columns; None for all. A field that no
-            record has becomes no column.
+            record has is left out.
 
     Raises:
         JobError: if a record has no names, has a field that the schema lacks, or does not fit.
@@ -92,7 +93,8 @@ def fit_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Return the rows of an Arrow batch as new dicts of Python values.
 
-    Times in nanoseconds are cut to microseconds, because Python's classes have no nanoseconds.
+    Times in nanoseconds are truncated to microseconds, because Python's classes have no
+    nanoseconds.
     """
     names = batch.schema.names
     columns = [python_values(column) for column in batch.columns]
@@ -184,7 +186,7 @@ def _refuse(record: Any) -> dict[str, Any]:
 def _misfit(
     name: str, kind: Any, values: Iterable[Any], records: Sequence[Any], error: Exception
 ) -> JobError:
-    """Return the error about the first value of a column that does not fit."""
+    """Return an error that names the first value that does not fit the type of its column."""
     import pyarrow as pa
 
     record: Any = None

@@ -22,7 +22,7 @@ FORMATS = ("arrow", "pandas", "polars", "rows")
 
 
 class BatchFunction(Function):
-    """Maps whole batches. Use it instead of a plain function to open resources once."""
+    """Maps whole batches. Unlike a plain function, it can open resources once."""
 
     @abstractmethod
     def map_batch(self, batch: Any) -> Any:
@@ -30,14 +30,15 @@ class BatchFunction(Function):
 
 
 class BatchOperation(Function):
-    """A batch function with the form of its batches. `map_batches` makes it.
+    """Describes a call of `map_batches`: a batch function and the form of its batches.
 
     Arguments:
         function: a function of a batch, or a `BatchFunction`.
         format: the form of the batches: one of `FORMATS`.
         keep_rows: whether the function returns exactly one row for each row, in their order.
         timestamps: the column of the results with the event times; None if there is none.
-        schema: the types of the columns, for input that has rows; None to find them.
+        schema: the types of the columns, if the input consists of rows; None to infer them from the
+        values.
 
     Raises:
         GraphError: if an argument is wrong, or a package is not installed.

@@ -1,7 +1,7 @@
-"""Keys that are columns: the key selector of `group_by`, and the distinct keys of a batch.
+"""Keys from columns: the key selector of `group_by`, and the distinct keys of a batch.
 
-A row and an Arrow batch must give the same key for the same values. Otherwise the same key would go
-to two subtasks. So both make Python values, and these decide the key group.
+A row and an Arrow batch must give the same key for the same values. Otherwise records with the same
+key would go to two subtasks. So both are converted to Python values, which determine the key group.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ColumnKey:
         columns: the names of the columns.
 
     Raises:
-        GraphError: if there is no name, or a name is no text.
+        GraphError: if there is no name, or a name is not a string.
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
@@ -53,7 +53,7 @@ def column_named(batch: pa.RecordBatch, name: str) -> pa.Array:
     """Return a column of a batch.
 
     Raises:
-        JobError: if the batch has no such column, or has it twice.
+        JobError: if the batch has no column of this name, or has two.
     """
     index = batch.schema.get_field_index(name)
     if index < 0:

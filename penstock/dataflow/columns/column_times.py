@@ -1,4 +1,4 @@
-"""Event times that are a column."""
+"""Take event times from a column."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class ColumnTimestamps(TimestampAssigner):
         WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5)) \\
             .with_timestamp_assigner(ColumnTimestamps("at"))
 
-    The column has times, or whole numbers of milliseconds since the epoch. Times without a zone are
-    in UTC.
+    The column contains times, or whole numbers of milliseconds since the epoch. Times without a
+    time zone are in UTC.
 
     Arguments:
         column: the name of the column.
 
     Raises:
-        GraphError: if the name is not a text.
+        GraphError: if the name is not a string.
     """
 
     def __init__(self, column: str) -> None:
@@ -65,7 +65,7 @@ def milliseconds_of_column(column: pa.Array, name: str) -> np.ndarray[Any, Any]:
         name: its name, for error messages.
 
     Raises:
-        JobError: if the column has nulls, or is neither times nor whole numbers.
+        JobError: if the column contains nulls, or contains neither times nor whole numbers.
     """
     import pyarrow as pa
 
@@ -76,7 +76,7 @@ def milliseconds_of_column(column: pa.Array, name: str) -> np.ndarray[Any, Any]:
             f"rows, or fill the nulls"
         )
     if types.is_timestamp(kind):
-        # Dividing rounds down, also before 1970, as for rows.
+        # As for rows, the division rounds down, even for times before 1970.
         per_ms = {"s": 0, "ms": 1, "us": 1000, "ns": 1_000_000}[kind.unit]
         values: np.ndarray[Any, Any] = column.cast(pa.int64()).to_numpy()
         return values // per_ms if per_ms else values * 1000

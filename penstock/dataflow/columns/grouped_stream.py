@@ -25,7 +25,7 @@ _Add = Callable[[str, ColumnAggregation], Any]
 
 
 class StreamColumns(Generic[S_co]):
-    """Methods of all streams that work on columns. `docs/columns.md` is the guide."""
+    """Adds the stream methods that work on columns. `docs/columns.md` is the guide."""
 
     def map_batches(
         self,
@@ -40,21 +40,23 @@ class StreamColumns(Generic[S_co]):
 
             stream.map_batches(lambda batch: batch.filter(pc.field("amount") > 0))
 
-        A batch has the records that are there. So its size differs from run to run, and a result
-        must not depend on it. `func` returns a `pyarrow.RecordBatch` or `Table`, a data frame of
-        pandas or Polars, or a list of records, whatever the format of its argument.
+        A batch contains the records that have arrived. So batch sizes differ between runs, and
+        results must not depend on them. `func` returns a `pyarrow.RecordBatch` or `Table`, a data
+        frame of pandas or Polars, or a list of records. The format of the result may differ from
+        the format of the argument.
 
         Arguments:
             func: a function of a batch, or a `BatchFunction`.
-            format: what `func` takes: "arrow" (a `pyarrow.RecordBatch`), "pandas" or "polars" (a
-                data frame), or "rows" (a list of records).
-            keep_rows: whether `func` returns exactly one row for each row, in their order. Each
-                row then keeps its event time. Another number of rows fails the job.
+            format: the format of the argument of `func`: "arrow" (a `pyarrow.RecordBatch`),
+                "pandas" or "polars" (a data frame), or "rows" (a list of records).
+            keep_rows: whether `func` returns exactly one row for each row, in their order. Each row
+                then keeps its event time. If the number of rows differs, the job fails.
             timestamps: the column of the result that holds the event times, as times or as
                 milliseconds since the epoch. Without it and without `keep_rows`, results have no
                 event times.
             schema: the types of the columns, if the stream has rows: a `pyarrow.Schema`, or a dict
-                of names and types. Without it, the types follow from the values of each batch.
+                of names and types. Without it, the types are inferred from the values of each
+                batch.
 
         Raises:
             GraphError: if an argument is wrong, or a package is not installed.
@@ -63,7 +65,7 @@ class StreamColumns(Generic[S_co]):
         return self._transform(OperatorKind.MAP_BATCHES, "Map Batches", operation)
 
     def group_by(self, *columns: str) -> GroupedStream[S_co]:
-        """Group the rows by columns, for aggregations that stay in columns.
+        """Group the rows by columns, for aggregations that process whole columns.
 
             stream.group_by("user").agg(total=("amount", "sum"), n=("*", "count"))
 
@@ -111,14 +113,14 @@ class GroupedStream(Generic[S_co]):
         self._add = add
 
     def agg(self, **aggregates: tuple[str, str]) -> S_co:
-        """Aggregate each group, and emit its new values for each row.
+        """Aggregate each group, and emit the updated aggregates after each row.
 
         An emitted row has the key and the aggregates of all rows of its group up to this row.
 
         Arguments:
             aggregates: a pair (column, function) for each column of the result. The functions are
                 `count`, `sum`, `min`, `max` and `mean`. `("*", "count")` counts all rows; the other
-                functions leave out nulls.
+                functions ignore nulls.
 
         Raises:
             GraphError: if an aggregate is wrong.
@@ -126,13 +128,13 @@ class GroupedStream(Generic[S_co]):
         return self._aggregate(aggregates)
 
     def window(self, window_assigner: WindowAssigner) -> WindowedGroups[S_co]:
-        """Group the rows by windows, too.
+        """Group the rows also by windows.
 
         Arguments:
             window_assigner: `TumblingEventTimeWindows` or `SlidingEventTimeWindows`.
 
         Raises:
-            GraphError: if the windows are of another kind.
+            GraphError: if `window_assigner` is not one of these assigners.
         """
         return WindowedGroups(self._keys, check_window(window_assigner), self._add)
 
@@ -159,8 +161,8 @@ class WindowedGroups(Generic[S_co]):
         """Aggregate each group, and emit one row for each group when its window ends.
 
         An emitted row has the key, the columns `window_start` and `window_end` (milliseconds since
-        the epoch), and the aggregates. Its event time is the last one of the window. Rows that come
-        after their window has ended are dropped.
+        the epoch), and the aggregates. Its event time is the last one of the window. Rows that
+        arrive after the end of their window are dropped.
 
         Arguments:
             aggregates: as for `GroupedStream.agg`.

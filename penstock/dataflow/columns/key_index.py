@@ -39,8 +39,8 @@ class KeyIndex:
 
     Arguments:
         find: a function that returns the number of a new key, from 0 on.
-        max_keys: the number of keys in the dict beyond which it is cleared. The function must then
-            return the same number again. None keeps all keys.
+        max_keys: the maximum number of keys in the dict. When it is exceeded, the dict is cleared,
+            and `find` must return the same numbers again. With None, the dict keeps all keys.
     """
 
     def __init__(self, find: Callable[[Any], int], max_keys: int | None = None) -> None:

@@ -44,7 +44,7 @@ def size_of_text(text: str) -> int:
     """Return the bytes of a text such as `512 mb`. A number is in bytes.
 
     Raises:
-        ValueError: if the text is no size.
+        ValueError: if the text is not a size.
     """
     found = re.fullmatch(r"(\d+) *([a-z]*)", text.lower())
     if found is None or found[2] not in _SIZES:
@@ -104,7 +104,7 @@ _RESTARTS = ("restart-strategy", "restart-strategy.type")
 
 
 def apply_configuration(settings: Configuration, config: JobConfig) -> None:
-    """Change the settings of a job as a configuration says.
+    """Apply a configuration to the settings of a job.
 
     Keys without a meaning in Penstock are noted in the log.
 

@@ -21,7 +21,7 @@ def check_event_time(graph: JobGraph) -> None:
 
     These are event-time windows and joins, and functions of Penstock with the attribute
     `needs_event_time`.
-    Only windows and sources of Penstock are checked: a source of the program may know timestamps.
+    Only windows and sources of Penstock are checked: a user-defined source may know timestamps.
 
     Raises:
         GraphError: if no operator before such an operator gives timestamps.

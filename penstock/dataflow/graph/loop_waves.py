@@ -1,4 +1,4 @@
-"""What the graph of a loop says about its event time.
+"""Derive from the graph of a loop how its tasks handle event time.
 
 Waves of probes decide which watermarks may be released in a loop
 (`penstock.runtime.task.loops.loop_watermarks`). Without its back-edges, a loop is acyclic. Its
@@ -21,7 +21,7 @@ _POINTWISE = (Partitioning.FORWARD, Partitioning.RESCALE)
 
 @dataclass(frozen=True)
 class LoopWaves:
-    """What the tasks of a loop must know for its waves.
+    """Describes the waves of a loop for its tasks.
 
     Arguments:
         first: the indices of the chains whose tasks begin waves.
@@ -39,7 +39,7 @@ class LoopWaves:
 
     @staticmethod
     def of(plan: ExecutionGraph, loop: int) -> LoopWaves:
-        """Return what the tasks of a loop must know.
+        """Return the description of the waves of a loop.
 
         Arguments:
             plan: the execution graph.

@@ -15,7 +15,8 @@ __all__ = ["Check", "EmissionPolicy"]
 class Check(Enum):
     """The check that is made for each record when it is emitted."""
 
-    #: No check. After the batch, only its first and last record are checked for mutability.
+    #: No check for each record. After a batch, only its first and last records are checked for
+    #: mutability.
     NOTHING = auto()
     #: Check whether the record can change, and if so, whether other code refers to it.
     MUTABLE_RECORDS = auto()

@@ -89,7 +89,7 @@ class CompactFilterCleanup:
 
 @dataclass(frozen=True)
 class TtlCleanup:
-    """When expired values are removed, besides at an access.
+    """Configures when expired values are removed, in addition to each access.
 
     Arguments:
         background: whether expired values are removed while the job runs.
@@ -150,7 +150,7 @@ class StateTtlConfig:
         ttl_ms: the time to live, in milliseconds.
         update_type: when the time to live of a value begins again.
         visibility: whether an access may return an expired value.
-        cleanup: when expired values are removed, besides at an access.
+        cleanup: when expired values are removed, in addition to each access.
     """
 
     UpdateType: ClassVar = TtlUpdateType
@@ -196,7 +196,7 @@ class StateTtlConfig:
         return self.update_type is not TtlUpdateType.Disabled
 
     def get_cleanup_strategies(self) -> TtlCleanup:
-        """Return when expired values are removed, besides at an access."""
+        """Return when expired values are removed, in addition to each access."""
         return self.cleanup
 
     class Builder:

@@ -227,7 +227,7 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W,
     def top_k(self, k: int, by: Any = None) -> Any:
         """Emit a list of the `k` best records of each window, the best one first.
 
-        Of records with equal values, the earlier one is better.
+        If two records have equal values, the earlier one is better.
 
         Arguments:
             k: the number of records, at least 1.

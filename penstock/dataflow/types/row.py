@@ -36,8 +36,8 @@ class Row:
         Person = Row("id", "name")  # a row of names makes rows with these names
         Person(7, "a")["name"] == "a"
 
-    A row can be changed: `row[0] = 8`, `row.name = "b"`. So it cannot be a key as a whole; use a
-    field of it, or `tuple(row)`.
+    A row can be changed: `row[0] = 8`, `row.name = "b"`. So a row cannot be a key. Use one of its
+    fields, or `tuple(row)`.
 
     Arguments:
         args: the values of a row without names.
@@ -74,7 +74,7 @@ class Row:
             values: the values of the fields.
 
         Raises:
-            ValueError: if the number of names is not that of the values.
+            ValueError: if the number of names differs from the number of values.
         """
         row = Row(*values)
         row.set_row_kind(kind)

@@ -1,4 +1,4 @@
-"""Define session windows, which end when no record has come for a time: the gap."""
+"""Define session windows, which end when no record has arrived for a time: the gap."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class DynamicProcessingTimeSessionWindows(_DynamicGap[T_contra], _ProcessingTime
 
 
 class EventTimeSessionWindows(_StaticGap, _EventTimeSessions[Any]):
-    """Sessions by event time: a session ends when no record has come for the gap.
+    """Sessions by event time: a session ends when no record has arrived for the length of the gap.
 
     Two records whose timestamps differ by the gap or less belong to one session.
     (Flink: `EventTimeSessionWindows`.)

@@ -14,7 +14,7 @@ __all__ = ["Trigger", "TriggerResult"]
 
 
 class TriggerResult(Enum):
-    """What happens to a window after a call of its trigger. (Flink: `TriggerResult`.)
+    """The decision of a trigger about a window. (Flink: `TriggerResult`.)
 
     CONTINUE: nothing.
     FIRE: the window function is called, and the window keeps its records.
@@ -41,8 +41,8 @@ class TriggerResult(Enum):
 class Trigger(ABC, Generic[T_contra, W_contra]):
     """Decides when a window emits its result. (Flink: `Trigger`.)
 
-    One trigger object serves all keys and windows of a subtask. What it remembers about a window
-    must be in the state that `ctx.get_partitioned_state` returns.
+    One trigger object serves all keys and windows of a subtask. It must keep its values for a
+    window in the state that `ctx.get_partitioned_state` returns.
     """
 
     class TriggerContext(ABC):

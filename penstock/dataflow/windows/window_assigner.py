@@ -63,7 +63,7 @@ class MergingWindowAssigner(WindowAssigner[T_contra, W]):
     """
 
     class MergeCallback(ABC):
-        """Is told which windows are merged."""
+        """Receives the windows that an assigner merges."""
 
         @abstractmethod
         def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:

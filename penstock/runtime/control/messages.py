@@ -278,7 +278,7 @@ class Metrics:
 class SourceWatermark:
     """Reports the watermark of a source task whose watermark group is aligned.
 
-    It is in milliseconds since the epoch; `MAX_WATERMARK` if nobody waits for the task.
+    It is in milliseconds since the epoch; `MAX_WATERMARK` if no other source waits for the task.
     """
 
     chain: int

@@ -67,7 +67,7 @@ class InputGate:
         self.replay_bytes = 0
         self._wake = wake
         self._clock = clock
-        #: The channels that are no feedback channels. Their senders wait for credits.
+        #: The channels that are not feedback channels. Their senders wait for credits.
         self._bounded: list[InputChannel] = []
         self._waiting_barriers = 0
         #: The regular channels that are not blocked and have an element, each at most once.

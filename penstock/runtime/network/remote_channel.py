@@ -179,7 +179,7 @@ class SendingHalf:
         """Receive credits until the receiver closes the connection.
 
         Raises:
-            ProtocolError: if a frame is malformed, or is no CREDIT frame.
+            ProtocolError: if a frame is malformed, or is not a CREDIT frame.
         """
         while True:
             frame = await self._frames.receive()

@@ -1,8 +1,8 @@
-"""Let the operators of a task do what is due by processing time.
+"""Run the processing-time work of the operators of a task.
 
-An operator says when it has something to do next: a timer to fire, or a periodic watermark to emit.
-The task is woken at that time. What is due is done in pieces, between which the task handles
-barriers. The task processes no records meanwhile.
+An operator returns the time of its next work: a timer to fire, or a periodic watermark to emit. The
+task is woken at that time. The work is done in pieces, and the task handles barriers between the
+pieces. The task processes no records meanwhile.
 
 After a restore, the timers that were due while the job was down are due at once. Timers that are
 not due at the end of the input do not fire any more, as in Flink.
@@ -23,7 +23,7 @@ __all__ = ["ProcessingTime"]
 
 
 class ProcessingTime:
-    """Runs what the operators of a task have to do by processing time.
+    """Runs the processing-time work of the operators of a task.
 
     Arguments:
         chain: the operators of the task.
@@ -61,7 +61,7 @@ class ProcessingTime:
         return None if first is None else self._clock() + (first - self._wall_clock()) / 1000
 
     def step(self) -> None:
-        """Do a piece of what is due, and emit the records."""
+        """Do one piece of the work that is due, and emit the records."""
         if self._running is None:
             self._running = self._run(self._wall_clock())
         if next(self._running, self) is self:

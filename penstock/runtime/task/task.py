@@ -181,7 +181,7 @@ class Task:
     def end_input(self, round: int) -> None:
         """Run a round of end-of-input hooks, since no records are left in the task's loop.
 
-        In round 0, the task only fires what is due at the last watermark.
+        In round 0, the task only fires timers and windows for the last watermark.
         """
         self._mailbox.append(EndOfInputMail(round))
 

@@ -1,8 +1,8 @@
-"""Track the watermark of a task, and let its operators do what is due at a new one.
+"""Track the watermark of a task, and fire its operators when the watermark advances.
 
 A new watermark *fires* at the first operator of the chain: timers and windows emit records. This
 may take long, so it runs in pieces, between which the task handles barriers. The task processes
-nothing else meanwhile. Then the watermark goes on to the other operators and to all outputs.
+nothing else meanwhile. Then the watermark is passed to the other operators and to all outputs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Queued = RecordBatch | TimeElement | EndOfInput | tuple[RunningOperator, TimeEl
 
 
 class WatermarkTracker:
-    """Tracks the watermark of a task, and runs what is due at a new one.
+    """Tracks the watermark of a task, and fires its operators when the watermark advances.
 
     Arguments:
         chain: the operators of the task.
@@ -65,7 +65,8 @@ class WatermarkTracker:
         """
         states: dict[str, EventTimeState] = {}
         root = self._chain.root.operator
-        # What a source has read, but the operators have not processed, is logged.
+        # The log contains the records that the source has read and the operators have not
+        # processed.
         watermark = root.context.watermark if self._is_source else self._known_watermark()
         if MIN_WATERMARK < watermark < MAX_WATERMARK:
             states[root.context.uid] = EventTimeState(watermark)
@@ -76,15 +77,15 @@ class WatermarkTracker:
         return states
 
     def _known_watermark(self) -> int:
-        """Return the watermark up to which the operators have fired, or do so now."""
+        """Return the watermark for which the operators have fired, or are firing now."""
         return self.valve.watermark
 
     def restore(self, states: dict[str, list[EventTimeState]]) -> None:
         """Restore the event time from the states of old subtasks, keyed by uid.
 
         The lowest watermark of these subtasks counts, so that no record becomes late by a restart.
-        The operators then handle that watermark once more, because the snapshot may have been taken
-        while they did. So all tasks behind this one learn it, too.
+        The operators then handle that watermark again, because the snapshot may have been taken
+        while they handled it. So all downstream tasks get it, too.
         """
         root = self._chain.root.operator.context.uid
         watermarks = [state.watermark for state in states.get(root, [])]
@@ -103,7 +104,7 @@ class WatermarkTracker:
                     self.add((operator, Watermark(operator.watermark)))
 
     def in_hand(self) -> list[RecordBatch | TimeElement]:
-        """Return what the source has read behind the current batch, for a log.
+        """Return the elements that the source has read after the current batch, for a log.
 
         Watermarks that have come on channels belong to the state instead.
         """
@@ -125,11 +126,11 @@ class WatermarkTracker:
             self.add(combined)
 
     def end_channel(self, channel: Hashable) -> None:
-        """Handle that a channel has ended: it holds no watermark back any more."""
+        """Handle the end of a channel, which no longer holds back the watermark."""
         self.receive(channel, Watermark(MAX_WATERMARK))
 
     def fire_last(self) -> None:
-        """Fire what is due at `MAX_WATERMARK`, again if timers were set since the last time."""
+        """Fire for `MAX_WATERMARK`. Fire again if timers were set since the last call."""
         if self._chain.must_fire or not self.at_end:
             self.add(Watermark(MAX_WATERMARK))
 

@@ -20,13 +20,13 @@ __all__ = ["WatermarkValve"]
 
 @dataclass
 class _Channel:
-    """What the valve knows about a channel.
+    """The status of a channel.
 
     Arguments:
         watermark: the newest watermark of the channel.
         idle: whether no watermarks come on the channel for now.
-        counts: whether the channel takes part in the minimum. A channel that is no longer idle
-            does not before its watermark has reached that of the task.
+        counts: whether the channel is part of the minimum. A channel that was idle is included
+            again only when its watermark has reached the watermark of the task.
     """
 
     watermark: int
@@ -103,7 +103,7 @@ class WatermarkValve:
         """Handle that a channel is not live any more.
 
         Arguments:
-            held_back: whether the watermark of the channel was that of the task.
+            held_back: whether the watermark of the channel was equal to the watermark of the task.
         """
         living = [other for other in self._channels.values() if not other.ended]
         if not living:

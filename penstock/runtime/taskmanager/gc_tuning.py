@@ -38,7 +38,7 @@ NEW_OBJECTS = 200_000
 NEW_OBJECTS_WITH_CYCLES = 20_000
 _NEVER = 1_000_000_000
 #: The growth of resident memory after which cycles are collected. It is the sum of a share of the
-#: last size and a number of bytes.
+#: memory after the last collection and a fixed number of bytes.
 GROWTH_SHARE, GROWTH_BYTES = 1 / 2, 128 * 1024 * 1024
 #: The number of objects in cycles above which the collector works as usual from then on.
 MANY_IN_CYCLES = 20_000

@@ -126,9 +126,9 @@ def look_up(run: Run, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def difference(now: dict[str, Any], before: dict[str, Any]) -> str | None:
-    """Return a text that names the first difference of two identities, or None.
+    """Return a string that describes the first difference between two identities, or None.
 
-    Added columns are no difference. Rows in older files have NULL in these columns.
+    Added columns do not count as a difference. Rows in older files have NULL in these columns.
     """
     for key in before:
         if key != "columns" and now[key] != before[key]:

@@ -22,9 +22,9 @@ class Ranking:
         self._k, self._by = k, by
 
     def inserted(self, best: list[Any], record: Any) -> list[Any]:
-        """Return the best records of a list and one more, in a new list; else the same list."""
+        """Return a new list that contains the record, or the same list if its value is too low."""
         value, by = self._by(record), self._by
-        # Of records with equal values, the earlier one is better.
+        # If two records have equal values, the earlier one is better.
         worse = (index for index, other in enumerate(best) if by(other) < value)
         place = next(worse, len(best))
         return best if place >= self._k else [*best[:place], record, *best[place : self._k - 1]]

@@ -67,7 +67,7 @@ def make_batch_operator(operator: Operator, made: RunningOperator) -> RunningOpe
 
 
 def _with(mixin: Any, made: Any) -> Any:
-    """Turn a new operator into one of the same class with a mixin, and return it."""
+    """Add a mixin to the class of a new operator, and return the operator."""
     made.__class__ = _combined(mixin, type(made))  # type: ignore[arg-type]
     return made
 

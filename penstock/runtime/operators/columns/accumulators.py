@@ -29,7 +29,7 @@ _COMBINE: dict[str, np.ufunc] = {
     "min": np.minimum,
     "max": np.maximum,
 }
-#: The parts that each function needs, all of the same column.
+#: The kinds of parts that each function needs. They are all parts of the same column.
 _PARTS = {
     "count": ("count",),
     "sum": ("sum", "count"),
@@ -38,7 +38,8 @@ _PARTS = {
     "mean": ("sum", "count"),
 }
 _INT64 = np.iinfo(np.int64)
-#: A sum of magnitudes below this limit fits into 64 bits, although it is computed with floats.
+#: If the sum of magnitudes, computed with floats, is below this limit, the exact sum fits into 64
+#: bits.
 _SAFE = 9.2e18
 
 
@@ -68,7 +69,7 @@ class Part:
         return _INT64.max if self.kind == "min" else _INT64.min
 
     def running(self, groups: RowGroups, values: ColumnValues, initial: Array) -> Array:
-        """Return the value of each row's group up to the row.
+        """For each row, return the value of its group up to and including this row.
 
         Arguments:
             groups: the rows by group.
@@ -113,7 +114,7 @@ class Part:
 
 
 def parts_of(aggregates: Sequence[Aggregate]) -> list[Part]:
-    """Return the parts that aggregates are computed from, each once."""
+    """Return the parts that aggregates are computed from, without duplicates."""
     parts = [Part(kind, one.column) for one in aggregates for kind in _PARTS[one.function]]
     return list(dict.fromkeys(parts))
 
@@ -122,7 +123,7 @@ class ColumnValues:
     """The values of one column of a batch as numbers.
 
     Arguments:
-        values: an array of 64-bit integers or floats. The values of nulls mean nothing.
+        values: an array of 64-bit integers or floats. The values at nulls are undefined.
         nulls: whether each value is null; None if none is.
     """
 
@@ -136,7 +137,7 @@ class ColumnValues:
         return dtype
 
     def as_type(self, dtype: np.dtype[Any]) -> ColumnValues:
-        """Return the values as numbers of another type."""
+        """Return the values, converted to another numeric type."""
         if dtype == self.values.dtype:
             return self
         return ColumnValues(self.values.astype(dtype), self.nulls)
@@ -147,7 +148,7 @@ class ColumnValues:
         return ColumnValues(values, None if self.nulls is None else self.nulls[rows])
 
     def filled(self, value: Any) -> Array:
-        """Return the values, with `value` in the place of nulls."""
+        """Return the values, with nulls replaced by `value`."""
         return self.values if self.nulls is None else np.where(self.nulls, value, self.values)
 
 

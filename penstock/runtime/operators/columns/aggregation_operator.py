@@ -1,4 +1,4 @@
-"""What the operators of aggregations over columns have in common."""
+"""Define the base class of the operators that aggregate columns."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class AggregationOperator(RunningOperator):
         self.backend = context.backend
         self.aggregation = function
         self.parts = parts_of(function.aggregates)
-        #: The name of the state. It tells what the values of an entry mean, so a program with other
-        #: aggregates never reads them.
+        #: The name of the state. It contains the names of the parts, so a program with other
+        #: aggregates never reads these entries.
         self.state_name = ", ".join(f"{part.kind}({part.column})" for part in self.parts)
         self._columns = function.columns
 
@@ -54,7 +54,7 @@ class AggregationOperator(RunningOperator):
     def values_of_parts(
         self, arrow: pa.RecordBatch, table: GroupTable
     ) -> list[tuple[Part, ColumnValues]]:
-        """Return each part with the values of its column, of the type that the table has for it.
+        """Return each part with the values of its column, in the type that the table uses.
 
         Arguments:
             arrow: the rows.

@@ -1,4 +1,4 @@
-"""Convert batches to what batch functions take, and results to batches."""
+"""Convert batches to the formats of batch functions, and results to batches."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def _joined(records: list[Any]) -> pa.RecordBatch:
 
 
 def input_converter(format: str, schema: pa.Schema | None) -> Callable[[RecordBatch], Any]:
-    """Return a function that converts a batch to what a batch function takes.
+    """Return a function that converts a batch to the format that a batch function takes.
 
     Arguments:
         format: one of the formats of `map_batches`.
-        schema: the types of the columns of rows; None to find them.
+        schema: the types of the columns, for batches of rows; None to infer them.
     """
     if format == "rows":
         return lambda batch: list(batch.rows())
@@ -69,7 +69,7 @@ def to_batch(result: Any) -> RecordBatch:
     """Return the batch that a batch function has returned, without event times.
 
     Raises:
-        JobError: if it returned something that is no batch.
+        JobError: if the result of the function is not a batch.
     """
     package = type(result).__module__.partition(".")[0]
     try:
@@ -123,7 +123,7 @@ def _of_polars(result: Any) -> RecordBatch:
 
 
 def _without_views(table: pa.Table) -> pa.Table:
-    """Return a table whose texts have the usual type: Polars has large ones, or views."""
+    """Return a table with strings of the usual Arrow type. Polars uses large strings or views."""
     import pyarrow as pa
 
     usual = {"large_string": pa.string(), "string_view": pa.string()}

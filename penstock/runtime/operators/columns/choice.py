@@ -16,7 +16,7 @@ def make_columns_operator(
 ) -> RunningOperator:
     """Return a new operator for an aggregation, with windows or without."""
     del key_of  # the names of the columns are in the aggregation
-    # Only such jobs have numpy.
+    # Only jobs that aggregate columns need NumPy.
     from penstock.runtime.operators.columns.running_aggregation import RunningAggregationOperator
     from penstock.runtime.operators.columns.window_aggregation import WindowAggregationOperator
 

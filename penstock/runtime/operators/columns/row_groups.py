@@ -1,7 +1,7 @@
 """The rows of a batch by their groups, and running results within the groups.
 
-Running results are computed as if the rows came one by one. So they do not depend on where a batch
-begins and ends, not even in the last bit of a float.
+Running results are computed as if the rows arrived one by one. So they do not depend on the
+boundaries of batches, not even in the last bit of a float.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ __all__ = ["Array", "RowGroups"]
 
 Array = np.ndarray[Any, Any]
 
-#: The number of rows from which on a group is computed by itself. The rows of smaller groups are
-#: computed together: first the first row of each group, then the second, etc.
+#: A group with at least this number of rows is computed separately. Smaller groups are computed
+#: together: first the first row of each group, then the second row of each group, and so on.
 _LONG = 32
 
 
@@ -42,31 +42,31 @@ class RowGroups:
 
     @cached_property
     def starts(self) -> Array:
-        """The place of the first row of each group, in the order of `order`."""
+        """The index of the first row of each group in `order`."""
         return np.cumsum(self.sizes) - self.sizes
 
     def in_order_of_rows(self, values: Array) -> Array:
-        """Return values, given in the order of `order`, in the order of the rows."""
+        """Rearrange values from the order of `order` to the order of the rows."""
         out = np.empty_like(values)
         out[self.order] = values
         return out
 
     def running_sum(self, values: Array, initial: Array) -> Array:
-        """Return the sum of each row's group up to the row, for integers.
+        """For each row, return the sum of its group up to this row. The values are integers.
 
         Arguments:
             values: the value of each row.
             initial: the sum of each group before its first row.
         """
-        # Sums of integers are exact, so all groups can be summed at once. Sums that overflow in
-        # between come back, because they are computed modulo 2**64.
+        # Sums of integers are exact, so all groups can be summed at once. An intermediate overflow
+        # does no harm, because sums are computed modulo 2**64.
         by_group = values[self.order]
         total = np.cumsum(by_group)
         before = total[self.starts] - by_group[self.starts]
         return self.in_order_of_rows(total + np.repeat(initial - before, self.sizes))
 
     def running_count(self, initial: Array) -> Array:
-        """Return the number of rows of each row's group up to the row.
+        """For each row, return the number of rows of its group up to this row.
 
         Arguments:
             initial: the number of rows of each group before its first row.
@@ -75,7 +75,7 @@ class RowGroups:
         return self.in_order_of_rows(places + np.repeat(initial - self.starts, self.sizes))
 
     def running(self, combine: np.ufunc, values: Array, initial: Array) -> Array:
-        """Return the result of each row's group up to the row, as if the rows came one by one.
+        """For each row, return the result of its group up to this row.
 
         Arguments:
             combine: combines the result so far with the value of a row.

@@ -16,13 +16,14 @@ from penstock.snapshot.state import MISSING
 
 __all__ = ["RunningAggregationOperator"]
 
-#: The number of groups that are held as arrays. Beyond it, all of them are saved and forgotten, and
-#: loaded again when their keys come again. So state may be larger than memory.
+#: The maximum number of groups that are kept in arrays. When it is exceeded, all groups are saved
+#: and removed from the arrays. A group is loaded again when its key arrives again. So the state may
+#: be larger than memory.
 MAX_GROUPS = 1 << 20
 
 
 class RunningAggregationOperator(AggregationOperator):
-    """Emits, for each row, its key and the aggregates of the rows of its group up to the row."""
+    """For each row, emits its key and the aggregates of its group up to this row."""
 
     def open(self) -> None:
         """Get the table of the restored state."""

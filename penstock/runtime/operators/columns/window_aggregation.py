@@ -1,4 +1,4 @@
-"""The operator of aggregates over columns by windows."""
+"""Define the operator that aggregates columns in windows."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ __all__ = ["WindowAggregationOperator"]
 class WindowAggregationOperator(AggregationOperator):
     """Emits one row for each group of a window when the window ends.
 
-    The groups of open windows are held as arrays. An entry of the state belongs to a key and a
+    The groups of open windows are kept in arrays. An entry of the state belongs to a key and a
     window. All entries of a window are removed when it fires, in the same step in which its rows
-    are emitted. So a window never fires twice, whatever watermark a restored task begins with.
+    are emitted. So a window never fires twice, even if a restored task begins with a lower
+    watermark.
     """
 
     def open(self) -> None:
@@ -58,7 +59,8 @@ class WindowAggregationOperator(AggregationOperator):
         keys = distinct_keys(arrow, self.aggregation.keys)
         size = self.aggregation.assigner.size
         for start in self._open_windows(times):
-            # A window gets its rows in their order, which decides the last bits of a sum.
+            # Each window gets its rows in their original order, because the order affects the last
+            # bits of a sum.
             rows = np.flatnonzero((times >= start) & (times < start + size))
             self._add(start, arrow, keys, rows)
         return EMPTY
@@ -70,7 +72,7 @@ class WindowAggregationOperator(AggregationOperator):
         last = np.unique(times - (times - assigner.offset) % slide)
         found = np.unique(np.concatenate([last - back for back in range(0, size, slide)]))
         starts = found[found + (size - 1) > self.context.watermark].tolist()
-        # With a slide that does not divide the size, the earliest one may have no row.
+        # If the slide does not divide the size, the earliest window may have no rows.
         return [start for start in starts if ((times >= start) & (times < start + size)).any()]
 
     def _add(self, window: int, arrow: pa.RecordBatch, keys: DistinctKeys, rows: Array) -> None:
@@ -90,7 +92,7 @@ class WindowAggregationOperator(AggregationOperator):
             part.add(table.values_of(part), slots, values.of_rows(rows))
 
     def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
-        """Fire the windows that end at the watermark or before it, the first ones first."""
+        """Fire the windows that end at or before the watermark, in ascending order."""
         size = self.aggregation.assigner.size
         for window in sorted(self._windows):
             if window + size - 1 > timestamp:

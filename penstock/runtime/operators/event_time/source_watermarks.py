@@ -65,7 +65,7 @@ class SourceWatermarks:
         self._add_behind: Callable[[RecordBatch | TimeElement], None] | None = None
 
     def connect(self, add_behind: Callable[[RecordBatch | TimeElement], None]) -> None:
-        """Set a function that takes what comes behind the batch that `process` returns."""
+        """Set the function that gets the records and watermarks after the batch of `process`."""
         self._add_behind = add_behind
 
     # ---- splits
@@ -96,7 +96,7 @@ class SourceWatermarks:
 
         Returns:
             The records up to the first watermark among them. The function that was passed to
-            `connect` gets what comes behind them.
+            `connect` gets the records and watermarks after them.
         """
         first: RecordBatch | None = None
         for piece, changed in self._splits[split].process(batch):
@@ -121,7 +121,7 @@ class SourceWatermarks:
         self._add_behind(element)
 
     def emit_periodically(self, now: int) -> list[TimeElement]:
-        """Let the generators of all splits emit, and return what has changed for the task."""
+        """Call the generators of all splits, and return the changes of the watermark and status."""
         if not self._interval:
             return []
         self.next_emission = now + self._interval

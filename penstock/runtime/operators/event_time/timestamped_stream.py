@@ -47,7 +47,8 @@ class TimestampedStream(WatermarkOutput):
         self._changed = False
         #: No iterator: `_observe` knows the current record itself.
         self.iterator: Any = None
-        #: Whether records have come since the last check for idleness, and the time without them.
+        #: Whether records have arrived since the last check for idleness, and the time without
+        #: records.
         self._active = True
         self._inactive_ms = 0
         self._checked_at = now
@@ -86,7 +87,7 @@ class TimestampedStream(WatermarkOutput):
     # ---- records
 
     def process(self, batch: RecordBatch) -> Iterator[tuple[RecordBatch, bool]]:
-        """Give the records event times, and show them to the generator.
+        """Give the records event times, and pass them to the generator.
 
         Yields:
             The records in pieces, each with whether the watermark or the status of the stream has
@@ -113,7 +114,7 @@ class TimestampedStream(WatermarkOutput):
         yield batch, False
 
     def _observe(self, records: list[Any], timestamps: list[int]) -> Iterator[int]:
-        """Show each record to the generator; yield the index behind those that it emits at."""
+        """Pass the records to the generator; yield the index after each one at which it emits."""
         on_event = self._generator.on_event
         for end, (record, timestamp) in enumerate(zip(records, timestamps, strict=True), 1):
             try:

@@ -20,7 +20,7 @@ __all__ = ["TimedOutput", "TimedSourceOperator", "TimestampsOperator"]
 
 
 class TimedOutput(Protocol):
-    """Takes what an operator emits before `process` returns; see `ChainRunner`."""
+    """Takes the output that an operator emits before `process` returns; see `ChainRunner`."""
 
     def emit_from(self, operator: RunningOperator, out: RecordBatch) -> None:
         """Pass records of an operator to its consumers."""
@@ -102,7 +102,7 @@ class TimestampsOperator(RunningOperator):
         return EMPTY
 
     def lets_pass(self, element: TimeElement) -> bool:
-        """Let only the last watermark pass: the operator emits its own ones."""
+        """Return True for the last watermark only: the operator emits its own watermarks."""
         return element == Watermark(MAX_WATERMARK)
 
     def next_processing_time(self) -> int | None:
@@ -116,7 +116,7 @@ class TimestampsOperator(RunningOperator):
         yield from self._changes()
 
     def _changes(self) -> list[TimeElement]:
-        """Return what has changed since the last call."""
+        """Return the changes of the watermark and the status since the last call."""
         stream, out = self._stream, list[TimeElement]()
         if stream.idle != self._idle:
             self._idle = stream.idle

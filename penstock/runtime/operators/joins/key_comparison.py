@@ -1,4 +1,4 @@
-"""While the job runs, compare the keys of two streams that are joined."""
+"""Check in a running job that the keys of two joined streams can be equal."""
 
 from __future__ import annotations
 

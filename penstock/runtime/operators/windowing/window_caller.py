@@ -24,7 +24,7 @@ Results = Iterable[Any] | None
 
 
 class _Context(ProcessWindowFunction.Context, ProcessAllWindowFunction.Context):
-    """What a window function can see besides the records."""
+    """The context that a window function receives in addition to the records."""
 
     def __init__(self, services: WindowServices, merges: bool) -> None:
         self._services, self._merges = services, merges

@@ -1,4 +1,4 @@
-"""The place of a task in its loop, as far as event time is concerned."""
+"""Describe the place of a task in its loop, for event time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ __all__ = ["LoopPlace"]
 
 @dataclass(frozen=True)
 class LoopPlace:
-    """The input channels of a task in a loop, and its part in the waves of the loop.
+    """Describes a task in a loop: its input channels, and its object for the watermarks of the
+    loop.
 
     Arguments:
         outside: the input channels from outside of the loop.
-        regular: the input channels from inside of the loop that are no back-edges.
+        regular: the input channels from inside of the loop that are not back-edges.
         watermarks: decides when a watermark advances inside of the loop, and when it may leave it.
     """
 

@@ -1,9 +1,9 @@
 """Track the event time of a task in a loop, and execute the commands of `LoopWatermarks`.
 
 The watermarks from outside of the loop do not reach the operators. They go to `LoopWatermarks`,
-which decides when the watermark of the task advances. A first task of the loop advances when it is
-told so. The other tasks of the loop receive the watermarks of the first tasks on their regular
-inputs inside of the loop. Back-edges carry no watermarks.
+which decides when the watermark of the task advances. A first task of the loop advances when
+`LoopWatermarks` returns the command. The other tasks of the loop receive the watermarks of the
+first tasks on their regular inputs inside of the loop. Back-edges carry no watermarks.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ Rounds follow one another until *behind* has reached *outside*. Then the loop is
 watermark from outside advances, its task requests a wave. The request goes to all first tasks,
 because a task behind two of them waits for the probes of both.
 
-A restored task begins at wave 0. Probes are not part of snapshots, because a new wave tells the
-same. Nothing here does I/O: events are calls, and each call returns commands.
+A restored task begins at wave 0. Probes are not part of snapshots, because a new wave collects the
+same values. Nothing here does I/O: events are calls, and each call returns commands.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class AdvanceInside:
-    """Fire what is due at a watermark, and send the watermark on the regular edges inside.
+    """Fire timers and windows up to a watermark, and send it on the regular edges inside.
 
     Then call `LoopWatermarks.fired`, before any other event.
     """
@@ -100,7 +100,7 @@ class LoopWatermarks:
     """The part that one task plays in the waves of its loop.
 
     Arguments:
-        regular: the input channels from inside of the loop that are no back-edges.
+        regular: the input channels from inside of the loop that are not back-edges.
         back_edges: the input channels that are back-edges.
         waves: the number of waves in a round.
         own_time: whether the event time of the task comes from an assigner inside of the loop.
@@ -240,7 +240,7 @@ class LoopWatermarks:
         return [*forward, *self._proceed()]
 
     def _proceed(self) -> list[LoopTimeCommand]:
-        """Begin the next cut, if all that it waits for is there."""
+        """Begin the next cut if all probes that it needs have arrived."""
         if not self._complete():
             return []
         commands: list[LoopTimeCommand] = []
@@ -257,12 +257,12 @@ class LoopWatermarks:
         return [*commands, *self.fired()]
 
     def _complete(self) -> bool:
-        """Return whether all probes are there that the next cut waits for."""
+        """Return whether all probes that the next cut needs have arrived."""
         back = self.wave == 0 or all(self.back_edges.values())
         return not self.cutting and back and all(self.regular.values())
 
     def _wanted(self) -> bool:
-        """Return whether a first task at rest must begin a round."""
+        """Return whether a request makes a first task begin another round."""
         return self.requested >= max(0, self.wave - self.waves + 1)
 
     def _judge(self) -> tuple[list[LoopTimeCommand], bool]:

@@ -156,7 +156,7 @@ class WindowOperator(BaseWindowOperator):
             self.services.register(namespace, time, is_event=self.is_event_time)
 
     def _apply(self, result: TriggerResult, window: Any, part: Any) -> None:
-        """Do what a trigger has decided for a window."""
+        """Apply the decision of a trigger to a window."""
         key = self.context.key
         if result.is_fire():
             contents = self._contents.get(key, part)

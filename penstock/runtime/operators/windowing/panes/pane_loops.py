@@ -121,7 +121,7 @@ def collect_into_panes(
     """Append each record to the list of its key and pane.
 
     This is `reduce_into_panes` for lists; see `ListedContents`. `group` is the greatest number of
-    records in a list. `add_to_full` adds a record to a list that has so many.
+    records in a list. `add_to_full` adds a record to a list with `group` records.
     """
     missing, get, least = MISSING, dirty.get, watermark + 1
     low = begin = end = 0
