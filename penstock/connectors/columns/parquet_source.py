@@ -97,7 +97,7 @@ class ParquetSource(Source):
 
         Raises:
             GraphError: if a path names no file, or if a file is not a Parquet file or lacks a
-            column.
+                column.
         """
         try:
             files = [file for path in self.paths for file in list_files(path)]

@@ -240,7 +240,7 @@ def _read_inline(
 def _entries(
     part: StatePart, handle: KeyedHandle, state_id: int, key: Any, value: Any
 ) -> Iterator[StateEntry]:
-    """Yield the entry that a key and a value of a table stand for, if they stand for one."""
+    """Yield the state entry of a key and its value. The bounds of a list are not an entry."""
     kind, inner, last_used = handle.kind(state_id), None, None
     if kind.is_composite:
         key, *parts = key

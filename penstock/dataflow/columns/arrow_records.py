@@ -186,7 +186,7 @@ def _refuse(record: Any) -> dict[str, Any]:
 def _misfit(
     name: str, kind: Any, values: Iterable[Any], records: Sequence[Any], error: Exception
 ) -> JobError:
-    """Return an error that names the first value that does not fit the type of its column."""
+    """Return an error for the first value that does not fit the type of its column."""
     import pyarrow as pa
 
     record: Any = None

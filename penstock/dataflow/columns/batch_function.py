@@ -38,7 +38,7 @@ class BatchOperation(Function):
         keep_rows: whether the function returns exactly one row for each row, in their order.
         timestamps: the column of the results with the event times; None if there is none.
         schema: the types of the columns, if the input consists of rows; None to infer them from the
-        values.
+            values.
 
     Raises:
         GraphError: if an argument is wrong, or a package is not installed.

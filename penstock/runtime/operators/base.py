@@ -160,7 +160,7 @@ class RunningOperator(ABC):
 
         Arguments:
             now: the time of the machine's clock, in milliseconds since the epoch. The output is
-            yielded as in `advance_watermark`.
+                yielded as in `advance_watermark`.
         """
         del now
         yield from ()

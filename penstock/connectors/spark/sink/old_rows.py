@@ -53,7 +53,7 @@ def old_rows(files: Iterable[Path], format: str, schema: pa.Schema) -> Iterator[
             from pyarrow import orc
 
             # Arrow copies the numbers of days before 1582 unchanged, so Spark reads the same dates.
-            # As Python dates, they would be other days.
+            # A conversion to Python dates would change the days.
             source = orc.ORCFile(path)
             for stripe in range(source.nstripes):
                 table = pa.Table.from_batches([source.read_stripe(stripe)])

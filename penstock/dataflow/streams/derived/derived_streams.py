@@ -46,7 +46,7 @@ class DerivedStreams(Generic[T_co, S_co]):
                 With None, no record is forgotten, so the state may grow without limit.
 
         Raises:
-            GraphError: if an argument is something else.
+            GraphError: if `by` or `ttl` is not one of these values.
         """
         if ttl is not None and not isinstance(ttl, StateTtlConfig):
             ttl = StateTtlConfig.new_builder(ttl).build()

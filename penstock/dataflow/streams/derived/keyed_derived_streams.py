@@ -132,7 +132,7 @@ class KeyedDerivedStreams:
                 one record, or the position or name of a field. With None, it is the record itself.
 
         Raises:
-            GraphError: if an argument is something else.
+            GraphError: if `k` or `by` is not one of these values.
         """
         function = TopK(whole_number("k", k, least=1), value_of("top_k", by))
         return self._keyed(OperatorKind.KEYED_PROCESS, "Top K", function)

@@ -1,4 +1,4 @@
-"""The rows of a batch by their groups, and running results within the groups.
+"""Sort the rows of a batch by group, and compute running results within the groups.
 
 Running results are computed as if the rows arrived one by one. So they do not depend on the
 boundaries of batches, not even in the last bit of a float.

@@ -111,7 +111,7 @@ class SourceWatermarks:
         return first
 
     def advance(self, split: str, watermark: int) -> None:
-        """Handle a watermark that the source has emitted behind the last batch of a split."""
+        """Handle a watermark that the source has emitted after the last batch of a split."""
         if self._splits[split].advance(watermark):
             for element in self._combine():
                 self._put(element)
