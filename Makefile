@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .PHONY: all setup check test test-pythons test-long docs demo demo-spark examples bench bench-compare \
-  soak soak-cycles soak-time soak-spark random-cycles random-jobs clean
+  soak soak-cycles soak-api soak-time soak-spark random-cycles random-jobs clean
 
 all: check test
 
@@ -59,6 +59,7 @@ examples: $(STAMP)
 	$(BIN)/python examples/time/deduplication.py
 	$(BIN)/python examples/time/fraud_rule.py
 	$(BIN)/python examples/time/broadcast_rules.py
+	$(BIN)/python examples/async_enrichment.py
 
 # Half an hour. With PAPER= the paper's evaluation is at all intervals, which alone takes an hour.
 PAPER ?= --quick --part figure6 --part figure7 --part cyclic
@@ -88,6 +89,9 @@ soak: $(STAMP)
 
 soak-cycles: $(STAMP)
 	$(BIN)/python -m tests.soak.cycles
+
+soak-api: $(STAMP)
+	$(BIN)/python -m tests.soak.api
 
 soak-time: $(STAMP)
 	$(BIN)/python -m tests.soak.event_time

@@ -38,6 +38,13 @@ if TYPE_CHECKING:
         TransactionalSink,
     )
     from penstock.connectors.columns import ArrowSource, ParquetSink, ParquetSource
+    from penstock.dataflow.async_io import (
+        AsyncFunction,
+        AsyncRetryPredicate,
+        AsyncRetryStrategy,
+        async_retry_predicates,
+    )
+    from penstock.dataflow.async_io.async_data_stream import AsyncDataStream
     from penstock.dataflow.columns import BatchFunction, ColumnTimestamps
     from penstock.dataflow.config import (
         CheckpointConfig,
@@ -242,6 +249,10 @@ __all__ = [
     "AllWindowedStream",
     "ArrowSource",
     "AscendingTimestampsWatermarks",
+    "AsyncDataStream",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "Batch",
     "BatchFunction",
     "BatchSink",
@@ -411,6 +422,7 @@ __all__ = [
     "WindowFunction",
     "WindowedStream",
     "__version__",
+    "async_retry_predicates",
 ]
 
 

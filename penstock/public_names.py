@@ -12,6 +12,10 @@ _WHERE = {
     ),
     "penstock.connectors.bases": "Batch BatchSink PollingSource SplitPoller TransactionalSink",
     "penstock.connectors.columns": "ArrowSource ParquetSink ParquetSource",
+    "penstock.dataflow.async_io": (
+        "AsyncFunction AsyncRetryPredicate AsyncRetryStrategy async_retry_predicates"
+    ),
+    "penstock.dataflow.async_io.async_data_stream": "AsyncDataStream",
     "penstock.dataflow.columns": "BatchFunction ColumnTimestamps",
     "penstock.dataflow.config": (
         "CheckpointConfig CheckpointStorage CheckpointingMode Configuration "

@@ -364,7 +364,10 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
     ) -> Operator:
         if inspect.iscoroutinefunction(function):
-            raise GraphError(f"{name} was given an async function; functions here are plain ones")
+            raise GraphError(
+                f"{name} was given an async function; functions here are plain ones. "
+                f"AsyncDataStream.ordered_wait and unordered_wait take async functions"
+            )
         check_methods(function)
         return self._graph.add(kind, name, function, key_selector)
 

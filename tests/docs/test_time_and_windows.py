@@ -1,4 +1,4 @@
-"""The programs of the pages on time, windows and joins print what the pages say."""
+"""The programs of the pages on time, windows, joins and requests print what these say."""
 
 import os
 import re
@@ -11,10 +11,8 @@ import pytest
 from tests.processes.harness import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [
-    (ROOT / "docs" / name).read_text(encoding="utf-8")
-    for name in ("time.md", "windows.md", "joins.md")
-]
+NAMES = ("time.md", "windows.md", "joins.md", "async.md")
+PAGES = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in NAMES]
 PROGRAMS = [
     program
     for page in PAGES

@@ -67,9 +67,9 @@ REFUSED_NAMES: Mapping[str, str] = {
         "use BroadcastProcessFunction or KeyedBroadcastProcessFunction"
     ),
     **_same(
-        "AsyncDataStream AsyncFunction AsyncRetryPredicate AsyncRetryStrategy RetryPredicate "
+        "RetryPredicate "
         "NoRetryStrategy FixedDelayRetryStrategy ExponentialBackoffDelayRetryStrategy",
-        "call the service in flat_map; more subtasks wait at the same time",
+        "use AsyncRetryStrategy.no_restart, fixed_delay or exponential_backoff",
     ),
     "AsyncFunctionDescriptor": "give the AsyncFunction itself to AsyncDataStream",
     "ResultTypeQueryable": "types need not be declared; leave it out",

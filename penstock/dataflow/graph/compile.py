@@ -3,7 +3,8 @@
 1. Give every operator a uid and a parallelism. Replace feedbacks by direct connections between
    operators (`JobGraph.connections`).
 2. Chain operators that are connected by forward edges. Flink's rules apply: both operators have the
-   same parallelism, the second has one input, and chaining is not disabled.
+   same parallelism, the second has one input and no requests in flight, and chaining is not
+   disabled.
 3. Find the back-edges by one depth-first search from a virtual root above the sources. The loops
    are the strongly connected components (`cycles.py`).
 4. Make a link for each connection between two chains.
@@ -122,7 +123,9 @@ def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
             operator.kind,
             parallelism,
             has_end_input(operator.function),
-            checkpointed_function(operator.function) is not None or bool(operator.broadcast_states),
+            checkpointed_function(operator.function) is not None
+            or bool(operator.broadcast_states)
+            or operator.kind is OperatorKind.ASYNC_WAIT,
         )
     return infos
 
@@ -214,7 +217,7 @@ def _may_chain(first: Operator, second: Operator) -> bool:
     return (
         first.chaining is not Chaining.NEVER
         and second.chaining is Chaining.ALWAYS
-        and not second.kind.has_two_inputs
+        and not second.kind.begins_chain
     )
 
 

@@ -48,6 +48,7 @@ class OperatorKind(Enum):
     KEYED_FILTER = "keyed_filter"
     KEYED_WINDOW = "keyed_window"
     KEYED_COLUMNS = "keyed_columns"
+    ASYNC_WAIT = "async_wait"
     TIMESTAMPS_AND_WATERMARKS = "timestamps_and_watermarks"
     CO_MAP = "co_map"
     CO_FLAT_MAP = "co_flat_map"
@@ -74,6 +75,11 @@ class OperatorKind(Enum):
     def has_two_inputs(self) -> bool:
         """Whether operators of this kind have two inputs."""
         return self.value.removeprefix("keyed_").startswith(("co_", "broadcast_"))
+
+    @property
+    def begins_chain(self) -> bool:
+        """Whether operators of this kind are the first ones of their chains."""
+        return self.has_two_inputs or self is OperatorKind.ASYNC_WAIT
 
     @property
     def has_side_outputs(self) -> bool:

@@ -147,6 +147,10 @@ class RunningOperator(ABC):
         context = self.context
         return context.backend is not None and context.timers.next_processing_time() is not None
 
+    def requests_in_flight(self) -> int:
+        """Return the number of records of which the operator may still emit results by itself."""
+        return 0
+
     def drop_timers(self) -> None:
         """Remove the timers that have not fired when the operator's input has ended.
 

@@ -104,6 +104,10 @@ class BatchSizer:
         self._count(self._done * GROWTH)
         return True
 
+    def limit_slice(self, records: int) -> None:
+        """Process at most `records` records in the next slice."""
+        self.slice = min(self.slice, records)
+
     def waited(self, seconds: float) -> None:
         """Adjust the sizes to the time for which the output of the last slices has waited."""
         self._new_seconds += seconds

@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from penstock.dataflow.errors import StoreError
 from penstock.dataflow.time.watermark import NO_TIMESTAMP, Watermark
 from penstock.runtime.network.elements import TimeElement, WatermarkStatus
+from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.operators.event_time.watermark_operators import TimestampsOperator
+from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.loops.loop_place import LoopPlace
-from penstock.runtime.task.operator_chain import ChainNode
+from penstock.runtime.task.operator_chain import ChainNode, close_all
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.declared_type import converted_batch
 from penstock.runtime.user_code.errors import to_job_error
@@ -53,6 +56,8 @@ class ChainRunner:
         self._end_of_input = end_of_input
         #: The sinks among the operators.
         self.sinks = [one for one in self.operators if isinstance(one, SinkOperator)]
+        #: The first operator, if it has requests in flight; else None.
+        self.requests = first if isinstance(first := root.operator, AsyncWaitOperator) else None
         self.loop = loop
         #: Whether the watermarks of the task leave its loop later than they advance in the task.
         self._held = loop is not None and not loop.watermarks.own_time
@@ -86,6 +91,19 @@ class ChainRunner:
             except BaseException as error:
                 raise to_job_error(error, operator, []) from error
         operator_at_work.set(None)
+
+    def close(self, source_input: SourceInput | None, gate: InputGate) -> None:
+        """Close all operators and their state, the source and the feedback channels.
+
+        All are closed, even if some raise an error. The first error is raised at the end.
+        """
+        root = self.root.operator
+        closers = [(operator, operator.close) for operator in self.operators]
+        if source_input is not None:
+            closers.append((root, source_input.close))
+        closers += [(root, backend.close) for backend in self.backends().values()]
+        closers += [(root, back_edge.close) for back_edge in gate.back_edges.values()]
+        close_all(closers)
 
     def select_input(self, link: int) -> None:
         """Set the link from which the next batches come, if the first operator has two inputs."""

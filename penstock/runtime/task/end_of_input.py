@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from penstock.dataflow.functions import has_end_input
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.runtime.user_code.errors import to_job_error
 
 __all__ = ["EndOfInputTracker", "HookOutput"]
 
@@ -105,14 +106,17 @@ class EndOfInputTracker:
     def next(self) -> HookOutput | None:
         """Run the hooks until they emit records, and return the records.
 
-        Return None if the round is over.
+        Return None if the round is over. Raise a `JobError` if a hook fails.
         """
         assert self.running
-        output = next(self._hooks, None)
+        try:
+            output = next(self._hooks, None)
+        except BaseException as error:
+            raise to_job_error(error, self._running_operator, []) from error
         self.running = output is not None
         return output
 
     @property
-    def running_operator(self) -> RunningOperator:
+    def _running_operator(self) -> RunningOperator:
         """Return the operator whose hook is running, so that errors can name it."""
         return next((o for o in self._operators if o.in_end_of_input_hook), self._operators[0])

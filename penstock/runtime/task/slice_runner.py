@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.batch_sizing import BatchSizer
 from penstock.runtime.task.chain_runner import ChainRunner
 
-__all__ = ["SliceRunner"]
+__all__ = ["SliceRunner", "slice_runner"]
 
 
 class SliceRunner:
@@ -42,6 +44,11 @@ class SliceRunner:
         self._channel: InputChannel | None = None
         self.busy_seconds = 0.0
 
+    @property
+    def waits(self) -> bool:
+        """Return whether the rest of the batch waits until requests have ended."""
+        return False
+
     def start(
         self, batch: RecordBatch, channel: InputChannel | None, began: float | None = None
     ) -> None:
@@ -65,10 +72,9 @@ class SliceRunner:
         Arguments:
             began: the time at which the work for the slice began. None means the current time.
         """
-        batch = self.batch
+        batch: Any = self.batch  # The callers have checked that there is one.
         position = self._position
         size = self.sizer.slice
-        assert batch is not None
         count = batch.count - position
         # A short rest is processed in the same slice. A separate slice for it would cost as much
         # as a full slice.
@@ -97,3 +103,44 @@ class SliceRunner:
     def unprocessed(self) -> list[tuple[InputChannel | None, RecordBatch]]:
         """Return a list with the channel and the unprocessed part of the batch, if any."""
         return [] if self.batch is None else [(self._channel, self.batch.slice(self._position))]
+
+
+class RequestSliceRunner(SliceRunner):
+    """Processes batches as far as the first operator has room for more requests.
+
+    Arguments:
+        requests: the operator.
+        arguments: the arguments of `SliceRunner`.
+    """
+
+    def __init__(self, requests: AsyncWaitOperator, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._requests = requests
+        #: The time since which the batch waits for requests, in seconds; None if it does not wait.
+        self._waiting_since: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Return whether the rest of the batch waits until requests have ended."""
+        return self.batch is not None and not self._requests.room
+
+    def run(self, began: float | None = None) -> None:
+        """Process the next slice of the batch, if there is room for requests."""
+        if self.waits:
+            self._waiting_since = self._waiting_since or self._timer()
+            return
+        since, self._waiting_since = self._waiting_since, None
+        if since is not None:
+            self.output_waited(self._timer() - since)
+            began = None
+        self.sizer.limit_slice(self._requests.room)
+        super().run(began)
+
+
+def slice_runner(
+    chain: ChainRunner, gate: InputGate, timer: Callable[[], float], target_seconds: float
+) -> SliceRunner:
+    """Return the slice runner for a chain; see `SliceRunner`."""
+    if chain.requests is None:
+        return SliceRunner(chain, gate, timer, target_seconds)
+    return RequestSliceRunner(chain.requests, chain, gate, timer, target_seconds)

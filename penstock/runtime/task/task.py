@@ -11,6 +11,7 @@ A task has these parts: `mailbox` (messages of the JobManager), `slice_runner` a
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Protocol
 
 from penstock.dataflow.errors import ProtocolError
@@ -21,11 +22,14 @@ from penstock.runtime.network.elements import (
     Element,
     EncodedBatch,
     EndOfInput,
+    LoopElement,
     TimeElement,
 )
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel
+from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
+from penstock.runtime.operators.async_wait.request_queues import Held
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.serialization.record_batch import RecordBatch
@@ -41,9 +45,8 @@ from penstock.runtime.task.mailbox import (
     NoMoreSplitsMail,
     SplitMail,
 )
-from penstock.runtime.task.operator_chain import close_all
 from penstock.runtime.task.processing_time import ProcessingTime
-from penstock.runtime.task.slice_runner import SliceRunner
+from penstock.runtime.task.slice_runner import slice_runner
 from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.snapshots.in_flight_data import InFlightRecorder
 from penstock.runtime.task.snapshots.snapshot_driver import SnapshotDriver
@@ -113,7 +116,7 @@ class Task:
         clock, self._timer = settings.clock, settings.timer
         self._listener = listener
         self._mailbox = Mailbox()
-        self.slices = SliceRunner(chain, gate, self._timer, settings.target_seconds)
+        slices = self.slices = slice_runner(chain, gate, self._timer, settings.target_seconds)
         self.outputs = TaskOutputs(
             outputs, clock, settings.buffer_timeout, self.slices.output_waited
         )
@@ -124,16 +127,7 @@ class Task:
             else LoopTimeTracker(chain, chain.loop)
         )
         capture = StateCapture(
-            chain,
-            self.backends,
-            gate,
-            source_input,
-            end_of_input,
-            self.slices,
-            self.event_time,
-            in_flight,
-            settings.keep_state,
-            settings.wall_clock,
+            chain, gate, source_input, end_of_input, slices, self.event_time, in_flight, settings
         )
         self.snapshots = SnapshotDriver(
             protocol, gate, self.outputs, checkpoint_writer, capture, end_of_input, clock, in_flight
@@ -198,25 +192,15 @@ class Task:
             self._listener.outside_ended(self)  # No channel comes from outside of the loop.
 
     def close(self) -> None:
-        """Close all operators, readers and state, even if some of them raise an error.
-
-        Raise the first of the errors at the end.
-        """
-        root = self.chain.root.operator
-        closers = [(operator, operator.close) for operator in self.operators]
-        if self.source_input is not None:
-            closers.append((root, self.source_input.close))
-        closers += [(root, backend.close) for backend in self.backends.values()]
-        closers += [(root, back_edge.close) for back_edge in self.gate.back_edges.values()]
-        close_all(closers)
+        """Close all operators, readers and state, and then raise the first of their errors."""
+        self.chain.close(self.source_input, self.gate)
 
     # ---- methods of one step
 
     def step(self) -> bool:
         """Do one piece of work: process a slice, or handle an element or a message.
 
-        Returns:
-            False if there is nothing to do, or if output must wait for credits.
+        Return False if there is nothing to do, or if output must wait for credits.
         """
         snapshots = self.snapshots
         if snapshots.timer is not None:
@@ -224,7 +208,7 @@ class Task:
         if snapshots.events:
             snapshots.notify()  # Handle the barriers that arrived while the task was busy.
         clear = self.outputs.push()
-        if self.slices.batch is not None:
+        if self.slices.batch is not None and not self.slices.waits:
             if clear:
                 self.slices.run()
                 self._send_due()
@@ -241,17 +225,15 @@ class Task:
             element = self.event_time.step()
             if isinstance(element, RecordBatch):
                 self.slices.start(element, None)
-            elif element is not None:
-                self._run_end_of_input()
+            elif element is not None and not self.end_of_input.begin(1):
+                self._end()  # no operator of the chain has an end-of-input hook
             self._send_due()
             return True
         if self.end_of_input.running:
             self._run_hooks()
             return True
-        if self.processing_time is not None and self._may_fire() and self.processing_time.is_due():
-            self.processing_time.step()
-            self._send_due()
-            return True
+        if self.processing_time is not None and (done := self._work_unasked()) is not None:
+            return done
         if self._mailbox and self._take_mail():
             return True
         replaying = self.gate.replaying
@@ -261,18 +243,29 @@ class Task:
         self._receive(*taken)
         return True
 
-    def _may_fire(self) -> bool:
-        """Return whether timers may fire by processing time: not after the end of the input."""
+    def _work_unasked(self) -> bool | None:
+        """Do what is due by the clock, or emit results. Return None to go on with the step."""
+        requests = self.chain.requests
+        if self._may_emit():
+            if self.processing_time is not None and self.processing_time.is_due():
+                self.processing_time.step()
+                self._send_due()
+                return True
+            if requests is not None and requests.ready:
+                self._emit_results(requests)
+                return True
+        # The rest of a batch waits for requests.
+        return None if self.slices.batch is None else False
+
+    def _may_emit(self) -> bool:
+        """Return whether timers by processing time and requests may emit records now."""
         snapshots = self.snapshots
         return not (self.ended or snapshots.final_barrier_passed or snapshots.halted)
 
     def flush(self) -> bool:
-        """Seal all output buffers, flush the sinks, and send output if there are credits.
+        """Seal all output buffers, flush the sinks, and send output, before the task waits.
 
-        The task calls this before it waits.
-
-        Returns:
-            False if some output must wait for credits.
+        Return False if some output must wait for credits.
         """
         self.outputs.seal()
         for sink in self.chain.sinks:
@@ -285,12 +278,7 @@ class Task:
         self.outputs.push()
 
     def _receive(self, channel: InputChannel | None, element: Element) -> None:
-        """Handle an element from the gate.
-
-        Arguments:
-            channel: the channel of the element; None for replayed records of the task's source.
-            element: the element.
-        """
+        """Handle an element of a channel; None for replayed records of the task's source."""
         if isinstance(element, EncodedBatch):
             element = self.chain.decode(element.payload)
         if isinstance(element, RecordBatch):
@@ -302,13 +290,31 @@ class Task:
             raise ProtocolError(f"{element} was replayed")
         elif isinstance(element, Barrier):
             self.snapshots.barrier_arrived(channel.id, element)
-        elif not isinstance(element, EndOfInput):
-            if not self.ended:
-                self.event_time.receive(channel.id, element)
+        elif self.chain.requests is not None and self.chain.requests.holds:
+            self.chain.requests.hold(channel.id, element)
         else:
-            self.event_time.end_channel(channel.id)
-            if self.end_of_input.channel_ended(channel.id):
-                self._input_over()
+            self._receive_marker(channel.id, element)
+
+    def _receive_marker(
+        self, channel: Hashable, element: TimeElement | LoopElement | EndOfInput
+    ) -> None:
+        """Handle an element without records, when all records before it are processed."""
+        if not isinstance(element, EndOfInput):
+            if not self.ended:
+                self.event_time.receive(channel, element)
+            return
+        self.event_time.end_channel(channel)
+        if self.end_of_input.channel_ended(channel):
+            self._input_over()
+
+    def _emit_results(self, requests: AsyncWaitOperator) -> None:
+        """Emit the next results of requests, or handle an element that has waited for them."""
+        output = requests.next_output()
+        if isinstance(output, Held):
+            self._receive_marker(output.channel, output.element)
+        else:
+            self.chain.emit_from(requests, output)
+            self._send_due()
 
     def _read(self, source_input: SourceInput) -> bool:
         """Read the source and process the records. Return False if it has none now."""
@@ -377,16 +383,8 @@ class Task:
             self.event_time.add(Watermark(MAX_WATERMARK))
         self.event_time.add(EndOfInput())  # timers may still fire before the hooks run
 
-    def _run_end_of_input(self) -> None:
-        """Run the end-of-input hooks, after the last watermark; end the task if it has none."""
-        if not self.end_of_input.begin(1):
-            self._end()
-
     def _run_hooks(self) -> None:
-        try:
-            output = self.end_of_input.next()
-        except BaseException as error:
-            raise to_job_error(error, self.end_of_input.running_operator, []) from error
+        output = self.end_of_input.next()
         if output is None:
             if not self.end_of_input.in_loop:
                 self._end()
@@ -414,20 +412,20 @@ class Task:
         """Return the time at which the task must be woken, in seconds, or None.
 
         The task must be woken when the source has records again, when a timer is due, or when an
-        alignment times out. Return None if no such time is known.
+        alignment times out.
         """
         snapshots, times = self.snapshots, []
         held = (
             snapshots.final_barrier_passed
             or snapshots.halted
-            or self.slices.batch is not None
+            or (self.slices.batch is not None and not self.slices.waits)
             or self.outputs.blocked
             or self.end_of_input.running
             or self.event_time.running
         )
         if not held and self.source_input is not None and self.source_input.wake_at is not None:
             times.append(self.source_input.wake_at)
-        if not held and self.processing_time is not None and self._may_fire():
+        if not held and self.processing_time is not None and self._may_emit():
             due = self.processing_time.wake_at()
             if due is not None:
                 times.append(due)
@@ -440,9 +438,11 @@ class Task:
         for backend in self._backends:
             if backend.over_memory_limit:
                 return False
+        if self.slices.batch is not None:
+            busy = self.snapshots.busy or not self.snapshots.events
+            return not self.slices.waits or self.event_time.running or not busy
         return bool(
-            self.slices.batch is not None
-            or self.gate.ready
+            self.gate.ready
             or self.end_of_input.running
             or self.event_time.running
             or (self._mailbox and self._may_handle_mail())

@@ -20,6 +20,7 @@ from penstock.dataflow.source import ReaderContext, SourceReader
 from penstock.runtime.network.channel_log import EdgeIdentity
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel, Sender
+from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.batch import make_batch_operator
 from penstock.runtime.operators.columnar_fusion import fused
@@ -50,6 +51,7 @@ from penstock.runtime.taskmanager.channel_factory import ChannelFactory
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
 from penstock.runtime.taskmanager.task_runner import TaskRunner
 from penstock.runtime.taskmanager.task_signals import TaskSignals
+from penstock.runtime.user_code.async_calls.caller_factory import CallerFactory
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.metadata.handles import OWN_INPUT
 from penstock.snapshot.protocols.aligned import AlignedProtocol
@@ -94,12 +96,19 @@ class TaskFactory:
         descriptor: describes the tasks of the slot.
         system: provides clocks and threads.
         channels: creates the channels of the slot. Its input channels must already exist.
+        callers: creates the callers of asynchronous functions. Only jobs with such functions need
+            it.
     """
 
     def __init__(
-        self, descriptor: DeploymentDescriptor, system: System, channels: ChannelFactory
+        self,
+        descriptor: DeploymentDescriptor,
+        system: System,
+        channels: ChannelFactory,
+        callers: CallerFactory | None = None,
     ) -> None:
         self._descriptor, self._system, self._channels = descriptor, system, channels
+        self._callers = callers
         self._plan, self._config = descriptor.plan, descriptor.config
         self._functions = {op.id: op for op in descriptor.code.graph.operators}
         self._relay = BarrierRelay()
@@ -360,6 +369,10 @@ class TaskFactory:
     ) -> RunningOperator:
         if operator.kind.has_two_inputs:
             return make_two_input_operator(operator, context)
+        if operator.kind is OperatorKind.ASYNC_WAIT:
+            assert self._callers is not None
+            caller = self._callers.create(operator.function.run_in)
+            return AsyncWaitOperator(operator.function, context, caller, parts.signals.loop.set)
         strategy = operator.watermark_strategy
         interval_ms = round(self._config.auto_watermark_interval_seconds * 1000)
         if operator.kind is OperatorKind.TIMESTAMPS_AND_WATERMARKS:

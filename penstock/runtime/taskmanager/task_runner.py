@@ -95,6 +95,17 @@ class TaskRunner:
         self.task.checkpoint_writer.prepare(number, seconds)
         self._signals.writer.set()
 
+    def expect_barrier(self, number: int) -> None:
+        """Note that snapshot `number` has begun, whose barrier is on its way to the task."""
+        if self.task.chain.requests is not None:
+            self.task.chain.requests.expect_barrier(number)
+            self.wake()
+
+    def snapshot_over(self, number: int) -> None:
+        """Note that snapshot `number` is complete or aborted."""
+        if self.task.chain.requests is not None:
+            self.task.chain.requests.snapshot_over(number)
+
     async def process(self, priority: BarrierPriority) -> None:
         """Process records in the loop of the task until cancelled.
 

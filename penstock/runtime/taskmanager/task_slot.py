@@ -66,13 +66,17 @@ class TaskSlot:
                     if runner.is_source:
                         runner.task.inject(number, SnapshotKind(kind))
                         runner.wake()
+                    else:
+                        runner.expect_barrier(number)
             case m.Abort(number):
                 for runner in self:
                     runner.task.abort(number)
+                    runner.snapshot_over(number)
                     runner.wake()
             case m.Complete(number):
                 for runner in self:
                     runner.task.complete(number)
+                    runner.snapshot_over(number)
                     runner.wake()
             case m.EndInput(loop, round):
                 for runner in self._in_loop(loop):

@@ -34,6 +34,7 @@ from penstock.runtime.taskmanager.state_restorer import StateRestorer
 from penstock.runtime.taskmanager.task_factory import TaskFactory
 from penstock.runtime.taskmanager.task_runner import TaskRunner
 from penstock.runtime.taskmanager.task_slot import TaskSlot
+from penstock.runtime.user_code.async_calls.caller_factory import CallerFactory
 from penstock.runtime.user_code.errors import is_user_error, user_traceback
 from penstock.runtime.user_code.process_logging import LogAttributes
 
@@ -71,9 +72,18 @@ class TaskManager:
         self._outbox = Outbox()
         self._start = trio.Event()
         self._over = False
+        #: Creates the callers of asynchronous functions; None before the deployment.
+        self._callers: CallerFactory | None = None
 
     async def run(self) -> None:
         """Run the worker until the JobManager shuts it down or the connection ends."""
+        try:
+            await self._run()
+        finally:
+            if self._callers is not None:
+                self._callers.close()
+
+    async def _run(self) -> None:
         spec = self._spec
         async with trio.open_nursery() as nursery:
             name = f"w{spec.worker}.{spec.attempt}"
@@ -152,7 +162,8 @@ class TaskManager:
         senders = await self._connections.open(
             outputs, deploy.addresses, descriptor.config.channel_batches, nursery
         )
-        tasks = TaskFactory(descriptor, self._system, channels).create_tasks(
+        callers = self._callers = CallerFactory(nursery, self._system.read or self._system.offload)
+        tasks = TaskFactory(descriptor, self._system, channels, callers).create_tasks(
             senders,
             self,
             partial(self._snapshot_reporter, descriptor),

@@ -78,7 +78,8 @@ class LoopStatus:
     Arguments:
         outside_ended: whether all channels from outside the loop had delivered `EndOfInput`. It is
             true if the task has no such channel.
-        log_records: the number of records in all logs that the task wrote for the snapshot.
+        log_records: the number of records in all logs that the task wrote for the snapshot, and of
+            its requests in flight.
         rounds: the number of rounds of end-of-input hooks that the task had run. A task without
             hooks counts rounds, too.
         emitted: whether the task emitted a record into the loop in its last round.

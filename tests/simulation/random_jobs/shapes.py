@@ -15,7 +15,7 @@ from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.functions import KeyedProcessFunction
 from penstock.dataflow.streams import DataStream
 from penstock.dataflow.time import WatermarkStrategy
-from tests.simulation.random_jobs import joins, windows
+from tests.simulation.random_jobs import async_functions, joins, windows
 from tests.simulation.random_jobs.functions import (
     LARGE,
     Count,
@@ -423,6 +423,10 @@ SHAPES = {
     "wide loop": Shape(_wide_loop, _all_visited, weight=4),
     "two loops": Shape(_two_loops, _visited_twice),
     "shared loop": Shape(_shared_loop, _all_visited, weight=3),
+    "requests": Shape(async_functions.requests, _each_later, weight=3),
+    "timed requests": Shape(async_functions.timed_requests, _each_later, weight=3),
+    "request loop": Shape(async_functions.loop, _all_visited, weight=3),
+    "event time request loop": Shape(async_functions.event_time_loop, _visited_later, weight=3),
     "tumbling": Shape(_tumbling, _members),
     "sessions": Shape(_sessions, _members),
     "sliding": Shape(_sliding, _in_windows),

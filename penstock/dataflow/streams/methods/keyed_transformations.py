@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from penstock.dataflow.async_io.async_operation import AsyncOperation
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function, KeyedProcessFunction
 from penstock.dataflow.graph.job_graph import OperatorKind
@@ -35,6 +37,9 @@ class KeyedTransformations(StreamTransformations[T_co]):
         return declare_type(
             self._keyed(OperatorKind.KEYED_PROCESS, "Keyed Process", func), output_type
         )
+
+    def _wait_for(self, operation: AsyncOperation) -> Any:
+        return super()._wait_for(replace(operation, key_selector=self._selector))
 
     def _transform(
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None

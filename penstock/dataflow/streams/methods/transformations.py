@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from penstock.dataflow.arguments.durations import whole_number
+from penstock.dataflow.async_io.async_operation import AsyncOperation
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import (
@@ -113,6 +114,10 @@ class StreamTransformations(StreamResults[T_co]):
                 f"process on a stream without keys takes a ProcessFunction, not {func!r}"
             )
         return declare_type(self._transform(OperatorKind.PROCESS, "Process", func), output_type)
+
+    def _wait_for(self, operation: AsyncOperation) -> Any:
+        """Add an operator with asynchronous requests; see `AsyncDataStream`."""
+        return self._transform(OperatorKind.ASYNC_WAIT, "Async Wait", operation)
 
     def get_side_output(self, output_tag: OutputTag) -> Any:
         """Return the stream of the records that the operator emits with `output_tag`."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.operators.source_input import SourceInput
@@ -12,11 +10,11 @@ from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.slice_runner import SliceRunner
 from penstock.runtime.task.snapshots.in_flight_data import InFlightRecorder
 from penstock.runtime.task.snapshots.task_snapshot import TaskSnapshot
+from penstock.runtime.task.task_settings import TaskSettings
 from penstock.runtime.task.watermark_tracker import WatermarkTracker
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.protocols.events import SnapshotKind
-from penstock.snapshot.state import KeyedBackend
 
 __all__ = ["StateCapture"]
 
@@ -29,40 +27,35 @@ class StateCapture:
 
     Arguments:
         chain: the operators. Sinks among them may have staged output.
-        backends: the keyed state of the operators, keyed by their uids.
         gate: the input gate.
         source_input: the source's splits; None if the chain begins with no source.
         end_of_input: the tracker that counts the rounds of end-of-input hooks.
         slices: the slice runner, which has the current batch.
         event_time: the tracker of the task's watermark.
         in_flight: the recorder that logs the current batch; None if no barrier overtakes records.
-        keep_state: whether snapshots contain state. If not, they only commit output.
-        wall_ms: a function that returns the current time, in milliseconds since the epoch.
+        settings: the clocks and settings of the task.
     """
 
     def __init__(
         self,
         chain: ChainRunner,
-        backends: dict[str, KeyedBackend],
         gate: InputGate,
         source_input: SourceInput | None,
         end_of_input: EndOfInputTracker,
         slices: SliceRunner,
         event_time: WatermarkTracker,
         in_flight: InFlightRecorder | None,
-        keep_state: bool,
-        wall_ms: Callable[[], int],
+        settings: TaskSettings,
     ) -> None:
         self._chain = chain
-        self._backends = backends
+        self._backends = chain.backends()
         self._gate = gate
         self._source_input = source_input
         self._end_of_input = end_of_input
         self._slices = slices
         self._event_time = event_time
         self._in_flight = in_flight
-        self.keep_state = keep_state
-        self._wall_ms = wall_ms
+        self.keep_state, self._wall_ms = settings.keep_state, settings.wall_clock
         self._with_operator_state = [
             operator for operator in chain.operators if operator.context.operator_state is not None
         ]
@@ -86,6 +79,7 @@ class StateCapture:
             emitted=end.emitted,
             outside_ended=end.over if end.in_loop else None,
             pending_timers=any(operator.has_pending_timers() for operator in self._chain.operators),
+            requests=sum(operator.requests_in_flight() for operator in self._chain.operators),
             must_fire=end.in_loop and self._chain.must_fire,
             aligned_seconds=aligned_seconds,
             blocked_seconds=[channel.blocked_seconds for channel in channels],

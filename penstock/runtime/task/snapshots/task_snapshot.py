@@ -78,6 +78,7 @@ class TaskSnapshot:
         outside_ended: whether all input from outside of the loop has ended; None if the task is in
             no loop.
         pending_timers: whether timers of the task's operators wait for processing time.
+        requests: the number of requests in flight in the task's operators.
         must_fire: whether timers of a task in a loop wait for a watermark.
         captures: the captured keyed state, keyed by the uid of the operator.
         operator_states: the captured operator state, keyed by the uid of the operator.
@@ -105,6 +106,7 @@ class TaskSnapshot:
     emitted: bool = False
     outside_ended: bool | None = None
     pending_timers: bool = False
+    requests: int = 0
     must_fire: bool = False
     captures: dict[str, StateSnapshot] = field(default_factory=dict)
     operator_states: dict[str, OperatorStateSnapshot] = field(default_factory=dict)
@@ -203,7 +205,7 @@ class TaskSnapshot:
         if self.outside_ended is not None:
             loop = LoopStatus(
                 self.outside_ended,
-                log_records,
+                log_records + self.requests,
                 self.ended,
                 self.emitted,
                 self.pending_timers,

@@ -1,0 +1,21 @@
+"""Define `AsyncDataStream`: operators that have many requests to other services in flight.
+
+`async_function.py` has the functions, `retry_strategies.py` says when a request is repeated, and
+`async_operation.py` is what the operator gets. (Flink: asynchronous I/O.)
+"""
+
+from __future__ import annotations
+
+from penstock.dataflow.async_io import async_retry_predicates
+from penstock.dataflow.async_io.async_function import AsyncFunction
+from penstock.dataflow.async_io.async_operation import AsyncOperation, RunIn
+from penstock.dataflow.async_io.retry_strategies import AsyncRetryPredicate, AsyncRetryStrategy
+
+__all__ = [
+    "AsyncFunction",
+    "AsyncOperation",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
+    "RunIn",
+    "async_retry_predicates",
+]

@@ -1,0 +1,10 @@
+"""The operator of `AsyncDataStream`, which has requests in flight.
+
+`operator.py` has the operator, `request.py` a request, `request_queues.py` the order in which
+results leave, and `request_timers.py` the times of timeouts and repetitions. The functions of users
+are called by `penstock.runtime.user_code.async_calls`.
+
+The operator is the first one of its chain. Requests in flight are like a longer input channel: a
+watermark, a probe of a loop and the end of the input wait in the operator until the results of all
+records before them are emitted. Only then does the task handle them.
+"""

@@ -1,0 +1,48 @@
+"""Create the callers of asynchronous functions that the operators of a worker share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from penstock.dataflow.async_io import RunIn
+from penstock.runtime.system.threads import Offload
+from penstock.runtime.user_code.async_calls.caller import AsyncCaller
+from penstock.runtime.user_code.async_calls.trio_caller import ThreadCaller, TrioCaller
+
+if TYPE_CHECKING:
+    from penstock.runtime.user_code.async_calls.asyncio_caller import AsyncioCaller
+
+__all__ = ["CallerFactory"]
+
+
+class CallerFactory:
+    """Creates the callers of one worker. A job without asynchronous functions has none.
+
+    Arguments:
+        nursery: the nursery of the worker.
+        offload: runs a blocking function in a thread, without a limit of threads.
+    """
+
+    def __init__(self, nursery: trio.Nursery, offload: Offload) -> None:
+        self._nursery, self._offload = nursery, offload
+        self._asyncio: AsyncioCaller | None = None
+
+    def create(self, run_in: RunIn) -> AsyncCaller:
+        """Return a caller that calls functions in asyncio, in trio or in threads."""
+        if run_in == "trio":
+            return TrioCaller(self._nursery)
+        if run_in == "threads":
+            return ThreadCaller(self._nursery, self._offload)
+        if self._asyncio is None:
+            # Only here, because most workers need no asyncio.
+            from penstock.runtime.user_code.async_calls.asyncio_caller import AsyncioCaller
+
+            self._asyncio = AsyncioCaller()
+        return self._asyncio
+
+    def close(self) -> None:
+        """End the thread of asyncio, if there is one."""
+        if self._asyncio is not None:
+            self._asyncio.close()

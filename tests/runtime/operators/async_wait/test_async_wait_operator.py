@@ -1,0 +1,393 @@
+"""The operator of asynchronous requests by itself: a test ends its requests by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock import AsyncFunction, AsyncRetryStrategy, JobError, Row
+from penstock.dataflow.async_io import AsyncOperation
+from penstock.dataflow.time.watermark import NO_TIMESTAMP, Watermark
+from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
+from penstock.runtime.operators.async_wait.request_queues import Held
+from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.runtime.serialization.type_registry import TypeRegistry
+from penstock.runtime.user_code.async_calls.caller import Outcome
+from penstock.snapshot.state.operator_state import OperatorStateBackend, redistribute
+
+CODEC = Codec(TypeRegistry())
+
+
+class HandCaller:
+    """Keeps calls until the test ends them."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, Callable[[Outcome], None]]] = []
+        self.cancelled: list[Any] = []
+
+    def call(
+        self, function: Callable[[Any], Any], value: Any, done: Callable[[Outcome], None]
+    ) -> Callable[[], None]:
+        self.calls.append((value, done))
+        return lambda: self.cancelled.append(value)
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> None:
+        function(*arguments)
+
+    @property
+    def values(self) -> list[Any]:
+        return [value for value, _ in self.calls]
+
+    def end(self, value: Any, returned: Any = None, error: BaseException | None = None) -> None:
+        index = self.values.index(value)
+        _, done = self.calls.pop(index)
+        done(Outcome(returned, error))
+
+
+async def lookup(value: Any) -> list[Any]:
+    return [value]
+
+
+class WithTimeout(AsyncFunction):
+    async def async_invoke(self, value: Any) -> list[Any]:
+        return [value]
+
+    def timeout(self, value: Any) -> list[Any]:
+        return [("late", value)]
+
+
+OPERATION = AsyncOperation(
+    lookup, True, 1000, 3, AsyncRetryStrategy.no_restart(), "trio", key_selector=None
+)
+
+
+class Bench:
+    """An operator, with a caller, a clock and a mailbox of the test."""
+
+    def __init__(self, subtask: int = 0, parallelism: int = 1, **changes: Any) -> None:
+        self.caller, self.now, self.woken = HandCaller(), 5_000, 0
+        backend = OperatorStateBackend("op", CODEC)
+        self.context = OperatorContext(
+            "op",
+            "op",
+            subtask,
+            parallelism,
+            8,
+            0,
+            CODEC,
+            operator_state=backend,
+            now_ms=lambda: self.now,
+        )
+        operation = replace(OPERATION, **changes)
+        self.operator = AsyncWaitOperator(operation, self.context, self.caller, self._wake)
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def open(self, states: Any = ()) -> Bench:
+        assert self.context.operator_state is not None
+        self.context.operator_state.restore(states)
+        self.operator.initialize_state()
+        self.operator.open()
+        return self
+
+    def send(self, *records: Any, timestamps: list[int] | None = None) -> None:
+        assert not self.operator.process(RecordBatch([*records], None, timestamps)).count
+
+    def output(self) -> list[Any]:
+        """Return the records and held elements that leave now."""
+        out: list[Any] = []
+        while self.operator.ready:
+            piece = self.operator.next_output()
+            out += [piece.element] if isinstance(piece, Held) else piece.rows()
+        return out
+
+    def advance(self, milliseconds: int) -> None:
+        self.now += milliseconds
+        assert not list(self.operator.advance_processing_time(self.now))
+
+
+def test_results_leave_in_order_with_the_times_of_their_records() -> None:
+    bench = Bench().open()
+    bench.send("a", "b", timestamps=[7, NO_TIMESTAMP])
+    assert bench.caller.values == ["a", "b"] and not bench.operator.ready
+    bench.caller.end("b", ["b1"])
+    assert bench.woken == 1 and bench.output() == []
+    bench.caller.end("a", ["a1", "a2"])
+    out = bench.operator.next_output()
+    assert isinstance(out, RecordBatch)
+    assert out.rows() == ["a1", "a2", "b1"] and out.timestamps == [7, 7, NO_TIMESTAMP]
+
+
+def test_no_more_requests_run_than_the_capacity_allows() -> None:
+    bench = Bench().open()
+    bench.send(*range(5))
+    assert bench.caller.values == [0, 1, 2] and bench.operator.room == 0
+    bench.caller.end(0, [])
+    assert bench.output() == [] and bench.caller.values == [1, 2, 3]
+    bench.caller.end(2, ["second"])  # whose result waits for that of 1
+    assert bench.output() == [] and bench.caller.values == [1, 3]
+    bench.caller.end(1, ["first"])
+    assert bench.output() == ["first", "second"] and bench.caller.values == [3, 4]
+    assert bench.operator.room == 1
+
+
+def test_a_held_element_waits_for_the_requests_before_it() -> None:
+    bench = Bench(ordered=False).open()
+    assert not bench.operator.holds
+    bench.send("a", "b")
+    bench.operator.hold("channel", Watermark(5))
+    bench.send("c")
+    bench.caller.end("c", ["c"])
+    bench.caller.end("b", ["b"])
+    assert bench.output() == ["b"]
+    bench.caller.end("a", ["a"])
+    assert bench.output() == ["a", Watermark(5), "c"] and not bench.operator.holds
+
+
+def test_an_error_has_the_traceback_the_operator_and_the_record() -> None:
+    bench = Bench(ordered=False).open()
+    bench.send("good", "bad")
+
+    def fail() -> None:
+        raise KeyError("no such user")
+
+    try:
+        fail()
+    except KeyError as error:
+        bench.caller.end("bad", error=error)
+    with pytest.raises(JobError, match=r"KeyError in operator 'op'") as caught:
+        bench.output()
+    assert caught.value.record == "'bad'" and caught.value.operator == "op"
+    assert 'raise KeyError("no such user")' in (caught.value.user_traceback or "")
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (7, "the function returned an int: return a list of the records to emit"),
+        (None, r"returned a NoneType: it lacks a `return`, or must return \[\]"),
+        ("text", "returned a str: return a list"),
+        ({"id": 1}, r"returned a dict: return a list .* for example \[result\]"),
+        (Row(1, 2), "returned a Row: return a list"),
+    ],
+)
+def test_a_result_that_is_no_list_is_refused(returned: Any, message: str) -> None:
+    bench = Bench().open()
+    bench.send("a")
+    bench.caller.end("a", returned)
+    with pytest.raises(JobError, match=message) as caught:
+        bench.output()
+    assert caught.value.record == "'a'"
+
+
+@pytest.mark.parametrize("returned", [["x", "y"], ("x", "y"), iter("xy"), {"x": 1, "y": 2}.keys()])
+def test_any_other_iterable_is_taken(returned: Any) -> None:
+    bench = Bench().open()
+    bench.send("a")
+    bench.caller.end("a", returned)
+    assert bench.output() == ["x", "y"]
+
+
+# ---- timeouts
+
+
+def test_a_request_that_takes_too_long_fails_the_job() -> None:
+    bench = Bench().open()
+    assert bench.operator.next_processing_time() is None
+    bench.send("a")
+    assert bench.operator.next_processing_time() == 6_000
+    bench.advance(999)
+    with pytest.raises(JobError, match=r"not ended within 1000 ms; .* define timeout\(value\)"):
+        bench.advance(1)
+    assert bench.caller.cancelled == ["a"]
+
+
+def test_the_function_may_say_what_to_emit_after_a_timeout() -> None:
+    bench = Bench(function=WithTimeout()).open()
+    bench.send("a", "b")
+    bench.caller.end("a", ["a"])
+    bench.advance(1000)  # The outcome of a is here, although the task has not looked at it yet.
+    bench.caller.end("b", ["too late"])
+    assert bench.output() == ["a", ("late", "b")]
+    assert bench.operator.next_processing_time() is None
+
+
+def test_without_a_timeout_a_request_may_take_for_ever() -> None:
+    bench = Bench(timeout_ms=0).open()
+    bench.send("a")
+    assert bench.operator.next_processing_time() is None
+
+
+def test_the_time_of_a_request_begins_when_it_is_sent() -> None:
+    bench = Bench(capacity=1, function=WithTimeout()).open()
+    bench.send("a", "b")
+    bench.advance(900)
+    bench.caller.end("a", ["a"])
+    assert bench.output() == ["a"]
+    bench.advance(900)
+    assert bench.output() == []
+    bench.advance(100)
+    assert bench.output() == [("late", "b")]
+
+
+# ---- repetitions
+
+
+def retrying(most: int = 2, **predicates: Any) -> AsyncRetryStrategy:
+    return AsyncRetryStrategy.fixed_delay(most, 100, **predicates)
+
+
+def test_a_request_is_repeated_after_an_empty_result() -> None:
+    strategy = retrying(result_predicate=lambda result: not result)
+    bench = Bench(strategy=strategy).open()
+    bench.send("a", "b")
+    bench.caller.end("a", [])
+    bench.caller.end("b", ["b"])
+    assert bench.output() == [] and bench.caller.values == []
+    assert bench.operator.next_processing_time() == 5_100
+    bench.advance(100)
+    assert bench.caller.values == ["a"]
+    bench.caller.end("a", ["a"])
+    assert bench.output() == ["a", "b"]
+
+
+def test_after_the_last_repetition_its_outcome_counts() -> None:
+    strategy = retrying(1, exception_predicate=lambda error: isinstance(error, OSError))
+    bench = Bench(strategy=strategy).open()
+    bench.send("a")
+    for _ in range(2):
+        bench.caller.end("a", error=OSError("refused"))
+        if bench.operator.requests_in_flight() and not bench.caller.values:
+            try:
+                bench.output()
+            except JobError as error:
+                assert "OSError" in error.message and error.record == "'a'"
+                return
+            bench.advance(100)
+    raise AssertionError("the job went on")
+
+
+def test_an_error_that_the_predicate_does_not_name_is_not_repeated() -> None:
+    strategy = retrying(exception_predicate=lambda error: isinstance(error, OSError))
+    bench = Bench(strategy=strategy).open()
+    bench.send("a")
+    bench.caller.end("a", error=ValueError("wrong"))
+    with pytest.raises(JobError, match="ValueError in operator 'op'"):
+        bench.output()
+
+
+def test_the_timeout_holds_for_all_repetitions_together() -> None:
+    strategy = retrying(100, exception_predicate=lambda error: True)
+    bench = Bench(strategy=strategy, function=WithTimeout()).open()
+    bench.send("a")
+    for _ in range(9):
+        bench.caller.end("a", error=OSError("refused"))
+        assert bench.output() == []
+        bench.advance(100)
+    bench.caller.end("a", error=OSError("refused"))
+    assert bench.output() == []
+    bench.advance(100)
+    assert bench.output() == [("late", "a")] and bench.caller.values == []
+
+
+def test_an_error_in_a_predicate_names_the_record() -> None:
+    strategy = retrying(result_predicate=lambda result: result[0] > 0)
+    bench = Bench(strategy=strategy).open()
+    bench.send("a")
+    bench.caller.end("a", [])
+    with pytest.raises(JobError, match="IndexError in operator 'op'") as caught:
+        bench.output()
+    assert caught.value.record == "'a'"
+
+
+# ---- values that change
+
+
+def test_the_function_cannot_change_what_a_snapshot_holds() -> None:
+    bench = Bench().open()
+    bench.send(["a"])
+    bench.caller.values[0].append("changed")
+    states = states_of(bench)
+    again = Bench().open(states)
+    assert again.caller.values == [["a"]]
+
+
+def test_what_the_function_keeps_is_not_what_it_has_emitted() -> None:
+    bench = Bench().open()
+    bench.send("a")
+    cached = {"name": "Ada"}
+    bench.caller.end("a", [cached])
+    (emitted,) = bench.output()
+    assert emitted == cached and emitted is not cached
+
+
+# ---- snapshots
+
+
+def states_of(bench: Bench) -> Any:
+    captured = bench.operator.capture_operator_state(1, 0)
+    assert captured is not None
+    return captured.states
+
+
+def test_requests_are_repeated_after_a_restore_and_results_are_not_lost() -> None:
+    bench = Bench(ordered=False).open()
+    bench.send("a", "b", "c", "d", timestamps=[1, 2, 3, 4])
+    bench.caller.end("b", ["emitted"])
+    assert bench.output() == ["emitted"]
+    bench.caller.end("a", ["not emitted"])  # before the barrier, but the task did not look
+    assert bench.operator.requests_in_flight() == 3
+    again = Bench().open(states_of(bench))
+    assert again.caller.values == ["a", "c", "d"]
+    for value in ("a", "c", "d"):
+        again.caller.end(value, [value])
+    out = again.operator.next_output()
+    assert isinstance(out, RecordBatch)
+    assert out.rows() == ["a", "c", "d"] and out.timestamps == [1, 3, 4]
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (3, 2), (2, 2)])
+def test_requests_are_divided_at_another_parallelism(before: int, after: int, keyed: bool) -> None:
+    selector = (lambda value: value % 5) if keyed else None
+    shares: list[list[int]] = []
+    numbers = range(24)
+    from penstock.dataflow.graph.key_groups import key_group, subtask_of_key_group
+    from penstock.dataflow.graph.keys import canonical
+
+    def owner(value: int, parallelism: int) -> int:
+        if not keyed:
+            return value % parallelism
+        return subtask_of_key_group(key_group(canonical(value % 5), 8), 8, parallelism)
+
+    states = {}
+    for subtask in range(before):
+        bench = Bench(subtask, before, key_selector=selector, capacity=100).open()
+        bench.send(*(n for n in numbers if owner(n, before) == subtask))
+        states[subtask] = states_of(bench)
+    for subtask in range(after):
+        own = redistribute(states, subtask, after, rescaled=before != after)
+        bench = Bench(subtask, after, key_selector=selector, capacity=100).open(own)
+        shares.append(bench.caller.values)
+    assert sorted(n for share in shares for n in share) == list(numbers)
+    if keyed:
+        for subtask, share in enumerate(shares):
+            assert all(owner(n, after) == subtask for n in share)
+            for key in range(5):
+                same = [n for n in share if n % 5 == key]
+                assert same == sorted(same)
+
+
+def test_closing_cancels_what_runs() -> None:
+    bench = Bench().open()
+    bench.send("a", "b")
+    bench.caller.end("a", ["a"])
+    bench.output()
+    bench.operator.close()
+    assert bench.caller.cancelled == ["b"]
