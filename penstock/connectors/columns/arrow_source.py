@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.columns.arrow_cursor import ArrowCursor
-from penstock.dataflow.columns.arrow import require_pyarrow
+from penstock.dataflow.columns.arrow import repeated_column, require_pyarrow
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.source import (
     ListEnumerator,
@@ -36,11 +36,14 @@ class ArrowSource(Source):
         table: a `pyarrow.Table` or `RecordBatch`, or a data frame of pandas or Polars.
 
     Raises:
-        GraphError: if pyarrow is not installed, or the argument is not a table.
+        GraphError: if pyarrow is not installed, the argument is not a table, or columns share a
+            name.
     """
 
     def __init__(self, table: Any) -> None:
         self.table: pa.Table = _table_of(table)
+        if repeated := repeated_column(self.table.column_names):
+            raise GraphError(f"the table of ArrowSource has several columns {repeated!r}")
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         """Return an enumerator that assigns ranges of rows."""

@@ -7,6 +7,8 @@ that a subtask received between two snapshots.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.file_sink import StagedFileSink
@@ -33,7 +35,7 @@ class ParquetSink(StagedFileSink):
         folder: the folder of the published files. It is created if it does not exist.
         schema: a `pyarrow.Schema`, or a dict of the name and the type of each column, such as
             `{"user": "string", "amount": "int64"}`. Rows may then also be tuples. Without it, each
-            file gets the schema of its first row group. The type of a column without values may
+            file gets the columns of its first row group. The type of a column without values may
             then differ between files.
         compression: `snappy`, `zstd`, `gzip`, `brotli`, `lz4` or `none`.
         row_group_rows: the number of rows at which a row group is written. Rows of the current row
@@ -103,10 +105,11 @@ class _ParquetEncoder:
     def encode_columns(self, batch: pa.RecordBatch) -> bytes:
         """Add an Arrow batch, and return the bytes of the row groups that are full."""
         self._seal_rows()
-        self._batches.append(batch if self._schema is None else fit_schema(batch, self._schema))
+        if self._schema is not None:
+            with self._hint():
+                batch = fit_schema(batch, self._schema)
+        self._batches.append(batch)
         self._waiting += batch.num_rows
-        if self._schema is None:
-            self._schema = batch.schema
         return self._write_full()
 
     def finish(self) -> bytes:
@@ -126,8 +129,14 @@ class _ParquetEncoder:
         if not self._rows:
             return
         rows, self._rows = self._rows, []
+        with self._hint():
+            self._batches.append(arrow_of(rows, self._schema))
+
+    @contextmanager
+    def _hint(self) -> Iterator[None]:
+        """Say in errors how the file has got its schema."""
         try:
-            batch = arrow_of(rows, self._schema)
+            yield
         except JobError as error:
             if self._schema is not None and self._format.schema is None:
                 raise JobError(
@@ -136,8 +145,6 @@ class _ParquetEncoder:
                     record=error.record,
                 ) from None
             raise
-        self._schema = batch.schema
-        self._batches.append(batch)
 
     def _write(self) -> None:
         import pyarrow as pa
@@ -147,8 +154,10 @@ class _ParquetEncoder:
         batches, self._batches, self._waiting = self._batches, [], 0
         if not batches:
             return
-        table = pa.Table.from_batches(batches, self._schema)
         try:
+            tables = [pa.Table.from_batches([batch]) for batch in batches]
+            table = pa.concat_tables(tables, promote_options="permissive")
+            self._schema = self._schema or table.schema
             if self._writer is None:
                 self._writer = pq.ParquetWriter(
                     pa.PythonFile(self._out, mode="w"),

@@ -5,7 +5,7 @@ Jobs without columns never import pyarrow, which is an optional package.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.errors import GraphError
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-__all__ = ["array_of", "check_schema", "require_pyarrow"]
+__all__ = ["array_of", "check_schema", "repeated_column", "require_pyarrow"]
 
 
 def array_of(values: np.ndarray[Any, Any], nulls: np.ndarray[Any, Any] | None = None) -> pa.Array:
@@ -35,6 +35,16 @@ def array_of(values: np.ndarray[Any, Any], nulls: np.ndarray[Any, Any] | None = 
     if nulls is not None:
         validity = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
     return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(values)])
+
+
+def repeated_column(names: Sequence[str]) -> str | None:
+    """Return the first name that several columns have; None if all differ."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def require_pyarrow(user: str) -> Any:
@@ -69,6 +79,8 @@ def check_schema(user: str, schema: Any) -> pa.Schema | None:
         return None
     pa = require_pyarrow(user)
     if isinstance(schema, pa.Schema):
+        if repeated := repeated_column(schema.names):
+            raise GraphError(f"the schema of {user} has several columns {repeated!r}")
         return schema
     if not isinstance(schema, Mapping) or not schema:
         raise GraphError(

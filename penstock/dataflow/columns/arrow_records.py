@@ -7,6 +7,7 @@ rows of an Arrow batch are dicts.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ from penstock.dataflow.types import Row
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: What pyarrow says of a cast that would change a value.
+_LOST = re.compile("truncated|lose data|data loss")
 
 __all__ = ["arrow_of", "fit_schema", "one_row", "python_values", "rows_of"]
 
@@ -45,6 +49,8 @@ def arrow_of(
     rows = _dicts(records, names)
     found = dict.fromkeys(chain.from_iterable(rows))
     if names is None:
+        if not found and rows:
+            raise JobError("a record without fields cannot become a row", record=_text(records[0]))
         names = [name for name in found if columns is None or name in columns]
     elif extra := [name for name in found if name not in names]:
         culprit = next(row for row in rows if extra[0] in row)
@@ -60,7 +66,7 @@ def arrow_of(
         kind = None if schema is None else schema.field(name).type
         values = [row.get(name) for row in rows]
         try:
-            arrays.append(pa.array(values, kind))
+            arrays.append(_array_of(values, kind))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise _misfit(name, kind, values, records, error) from None
     if schema is None:
@@ -183,6 +189,31 @@ def _refuse(record: Any) -> dict[str, Any]:
     )
 
 
+def _array_of(values: list[Any], kind: pa.DataType | None) -> pa.Array:
+    """Return the values as an Arrow array of a type; None to find it.
+
+    `pyarrow.array` turns 1.5 into the integer 1, and cuts times to their unit. A value that would
+    change is refused instead, as `fit_schema` does.
+    """
+    import pyarrow as pa
+
+    array = pa.array(values, kind)
+    if kind is None or set(map(type, values)) <= {int, str, type(None)}:
+        return array
+    types = pa.types
+    if not (types.is_integer(kind) or types.is_temporal(kind) or types.is_nested(kind)):
+        return array
+    try:
+        pa.array(values).cast(kind)
+    except pa.ArrowInvalid as error:
+        if not _LOST.search(str(error)):
+            return array
+        raise
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return array  # of values without a type in common, which fit this one
+    return array
+
+
 def _misfit(
     name: str, kind: Any, values: Iterable[Any], records: Sequence[Any], error: Exception
 ) -> JobError:
@@ -194,7 +225,7 @@ def _misfit(
     for value, candidate in zip(values, records, strict=True):
         first = value if first is None else first
         try:
-            pa.array([first, value], kind)
+            _array_of([first, value], kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as own:
             error, record = own, candidate
             break

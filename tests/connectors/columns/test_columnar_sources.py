@@ -128,6 +128,8 @@ def test_an_arrow_source_takes_tables_and_data_frames():
     assert splits_of(ArrowSource(table.slice(0, 0))) == []
     with pytest.raises(GraphError, match="takes a pyarrow Table"):
         ArrowSource([{"n": 1}])
+    with pytest.raises(GraphError, match="several columns 'n'"):
+        ArrowSource(pa.table([[1], [2]], names=["n", "n"]))
 
 
 def test_rows_of_a_columnar_source_are_dicts_for_other_functions(folder):

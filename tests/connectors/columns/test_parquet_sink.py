@@ -3,6 +3,7 @@
 from collections import namedtuple
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import msgpack
 import pyarrow as pa
@@ -110,6 +111,11 @@ def test_times_keep_their_instants(tmp_path):
         ({"a": "int64"}, [{"a": "x"}], "column 'a' do not fit int64"),
         ({"a": "int64"}, [(1, 2)], "has 2 items, and the schema has 1 columns"),
         (None, [Row(1, 2)], "a Row without field names"),
+        (None, [{}], "a record without fields"),
+        ({"a": "int64"}, [{"a": 1.5}], "column 'a' do not fit int64: .*truncated"),
+        ({"a": "int64"}, [{"a": 2}, {"a": Decimal("1.5")}], "column 'a'.*data loss"),
+        ({"a": pa.list_(pa.int8())}, [{"a": [1, 2.5]}], "column 'a'.*truncated"),
+        ({"a": pa.timestamp("s")}, [{"a": datetime(2024, 5, 1, 0, 0, 0, 7)}], "lose data"),
     ],
 )
 def test_a_record_that_does_not_fit_is_refused_and_shown(tmp_path, schema, records, words):
@@ -122,6 +128,22 @@ def test_a_file_whose_first_rows_decided_otherwise_asks_for_a_schema(tmp_path):
     sink = ParquetSink(tmp_path / "out", row_group_rows=1)
     with pytest.raises(JobError, match="give ParquetSink a schema"):
         write(sink, [{"a": 1}], [{"a": "x"}])
+
+
+def test_values_that_fit_a_type_exactly_are_converted(tmp_path):
+    sink = ParquetSink(tmp_path / "out", {"a": "int8", "b": pa.list_(pa.int64())})
+    rows = [{"a": 1.0, "b": [2.0, None]}, {"a": Decimal("3.00"), "b": None}]
+    sink.create_committer().commit(write(sink, rows))
+    assert read(tmp_path / "out") == [{"a": 1, "b": [2, None]}, {"a": 3, "b": None}]
+
+
+def test_the_first_row_group_of_arrow_batches_decides_the_schema(tmp_path):
+    sink = ParquetSink(tmp_path / "out", row_group_rows=3)
+    first, second = pa.record_batch({"a": pa.nulls(1)}), pa.record_batch({"b": [1], "a": ["x"]})
+    sink.create_committer().commit(write(sink, columns=[first, second]))
+    assert read(tmp_path / "out") == [{"a": None, "b": None}, {"a": "x", "b": 1}]
+    with pytest.raises(JobError, match="give ParquetSink a schema"):
+        write(sink, columns=[first, first, first, second])
 
 
 def test_a_batch_with_other_columns_is_refused(tmp_path):
@@ -137,6 +159,7 @@ def test_a_batch_with_other_columns_is_refused(tmp_path):
         ({"row_group_rows": 0}, "at least 1"),
         ({"schema": ["a"]}, "a pyarrow.Schema, or a dict"),
         ({"schema": {"a": "number"}}, "no usable type for column 'a'"),
+        ({"schema": pa.schema([("a", "int8"), ("a", "int8")])}, "several columns 'a'"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(tmp_path, arguments, words):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.dataflow.columns.arrow import repeated_column
 from penstock.dataflow.columns.arrow_records import arrow_of
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.object_reuse import copy_items_if_shared
@@ -100,6 +101,10 @@ def _of_arrow(result: Any) -> RecordBatch:
         result = pa.RecordBatch.from_struct_array(struct)
     if not isinstance(result, pa.RecordBatch):
         raise _no_batch(result)
+    if repeated := repeated_column(result.schema.names):
+        raise JobError(f"a batch has several columns with the name {repeated!r}")
+    if result.num_rows and not result.num_columns:
+        raise JobError(f"a batch of {result.num_rows} rows has no columns")
     return ArrowBatch(result) if result.num_rows else EMPTY
 
 
@@ -109,6 +114,8 @@ def _of_pandas(result: Any) -> RecordBatch:
 
     if not isinstance(result, pandas.DataFrame):
         raise _no_batch(result)
+    if any(name is not None for name in result.index.names):
+        result = result.reset_index()  # such as the groups of `groupby`
     return _of_arrow(pa.Table.from_pandas(result, preserve_index=False).replace_schema_metadata())
 
 

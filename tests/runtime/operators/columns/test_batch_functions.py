@@ -167,11 +167,20 @@ def test_records_that_the_function_keeps_are_copied():
         (lambda batch: "text", "returned str"),
         (lambda batch: batch.column(0), "returned Int64Array"),
         (lambda batch: {"a": 1}, "returned dict"),
+        (lambda batch: pa.table([[1], [2]], names=["a", "a"]), "several columns with the name 'a'"),
+        (lambda batch: batch.select([]), "rows has no columns"),
     ],
 )
 def test_a_result_that_is_no_batch_is_refused(function, words):
     with pytest.raises(JobError, match=words):
         outcome(lambda stream: stream.map_batches(function))
+
+
+def test_a_named_index_of_pandas_becomes_columns():
+    sums = lambda frame: frame.groupby("n").sum()  # noqa: E731
+    harness = OperatorHarness(lambda stream: stream.map_batches(sums, "pandas"))
+    harness.process_element({"n": 3, "x": 4})
+    assert harness.extract_output_values() == [{"n": 3, "x": 4}]
 
 
 def test_records_without_names_are_refused():
