@@ -188,7 +188,7 @@ def _windows(records: int, rounds: int, interval: float, folder: str | None, as_
 
 
 @main.command("columns")
-@click.option("--records", default=2_000_000, help="Rows; the job by columns has five times more.")
+@click.option("--records", default=20_000_000, help="Rows; the job by columns has five times more.")
 @click.option("--rounds", default=2, help="Of both jobs; medians are quoted.")
 @click.option("--interval", default=1_000.0, help="Milliseconds between two snapshots.")
 @_common

@@ -39,7 +39,7 @@ BATCH_ROWS = 1 << 16
 
 
 def measure(
-    records: int = 2_000_000,
+    records: int = 20_000_000,
     rounds: int = 2,
     interval_ms: float = 1_000,
     folder: str | None = None,
