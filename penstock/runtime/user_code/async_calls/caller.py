@@ -11,7 +11,7 @@ __all__ = ["AsyncCaller", "Outcome"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call has returned or raised.
+    """The result or the error of a call.
 
     Arguments:
         value: the value that the function has returned.
