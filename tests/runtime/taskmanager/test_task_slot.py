@@ -19,6 +19,8 @@ class Recorder:
         self.last_snapshot = 0
         self.task = self._recording((chain, 0), calls, ("inject", "abort", "end_input"))
         self.wake = lambda: calls.append((chain, "wake"))
+        self.expect_barrier = lambda number: calls.append((chain, "expect_barrier", number))
+        self.snapshot_over = lambda number: calls.append((chain, "snapshot_over", number))
 
     @staticmethod
     def _recording(id: tuple[int, int], calls: list[Any], names: tuple[str, ...]) -> Any:
@@ -37,16 +39,21 @@ def slot(calls: list[tuple[Any, ...]]) -> TaskSlot:
     return made
 
 
-def test_barriers_are_injected_into_sources_only() -> None:
+def test_barriers_are_injected_into_sources_and_expected_by_other_tasks() -> None:
     calls: list[tuple[Any, ...]] = []
     slot(calls).execute(m.Inject(3, "checkpoint"))
-    assert calls == [(0, "inject", 3, SnapshotKind.CHECKPOINT), (0, "wake")]
+    assert calls == [
+        (0, "inject", 3, SnapshotKind.CHECKPOINT),
+        (0, "wake"),
+        (1, "expect_barrier", 3),
+    ]
 
 
 def test_an_aborted_snapshot_reaches_all_tasks_and_wakes_them() -> None:
     calls: list[tuple[Any, ...]] = []
     slot(calls).execute(m.Abort(3))
-    assert calls == [(0, "abort", 3), (0, "wake"), (1, "abort", 3), (1, "wake")]
+    names = ("abort", 3), ("snapshot_over", 3), ("wake",)
+    assert calls == [(chain, *name) for chain in (0, 1) for name in names]
 
 
 def test_the_end_of_a_loop_reaches_the_tasks_of_that_loop() -> None:
