@@ -73,10 +73,20 @@ SLOW = (
     "tests/testing/",
     "tests/typing/",
 )
-#: Folders whose tests need a package that `make test-pythons` does not install. They are left out
-#: where it is missing; `make test` installs all of them.
-NEEDED = {"connectors/columns": "pyarrow", "docs": "mkdocs", "spark": "pyspark", "typing": "mypy"}
-collect_ignore = [folder for folder, package in NEEDED.items() if find_spec(package) is None]
+#: Tests that need a package that `make test-pythons` does not install. They are left out where it
+#: is missing; `make test` installs all of them.
+NEEDED = {
+    "bench": "numpy",
+    "connectors/columns": "pyarrow",
+    "dataflow/joins/test_table_joins.py": "pyarrow",
+    "docs": "mkdocs",
+    "processes/test_columns.py": "pyarrow",
+    "runtime/network/test_column_router.py": "pyarrow",
+    "runtime/operators/columns": "pyarrow",
+    "runtime/serialization/test_arrow_batch.py": "pyarrow",
+    "spark": "pyspark",
+}
+collect_ignore = [path for path, package in NEEDED.items() if find_spec(package) is None]
 #: After which share of all others the rest of Spark begins: at once it would be too much for two
 #: cores.
 SPARK_AT = 0.3
