@@ -132,6 +132,8 @@ class _FileWriter(SinkWriter):
         self._tag = sink_tag(context.lineage, context.uid)
         self._files = 0
         self._staged: _StagedFile | None = None
+        #: The files of earlier snapshots that are not sealed yet.
+        self._unsealed: set[_StagedFile] = set()
         if hasattr(format.create_encoder(), "encode_columns"):
             self.write_columns = self._write_columns
 
@@ -161,8 +163,10 @@ class _FileWriter(SinkWriter):
         uid = re.sub(r"[^A-Za-z0-9]+", "_", ctx.uid)[:40]
         name = f"part-{snapshot:010d}-{ctx.subtask:05d}-{ctx.attempt:04d}-{uid}-{self._tag}"
         target = name + self._format.extension
+        self._unsealed.add(staged)
 
         def seal() -> list[Any]:
+            self._unsealed.discard(staged)
             # The folder is recorded for error messages and for people who inspect the manifest. The
             # committer uses the folder of its own sink.
             return [{**staged.seal(), "target": target, "folder": str(self._folder)}]
@@ -170,9 +174,11 @@ class _FileWriter(SinkWriter):
         return seal
 
     def close(self) -> None:
-        if self._staged is not None:
-            self._staged.discard()
-            self._staged = None
+        for staged in (self._staged, *self._unsealed):
+            if staged is not None:
+                staged.discard()
+        self._staged = None
+        self._unsealed.clear()
 
     def _free_name(self) -> Path:
         """Return a path for a new staged file, with a prefix that only this writer uses."""

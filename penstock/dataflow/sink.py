@@ -111,7 +111,11 @@ class SinkWriter(ABC):
         """Make buffered output visible. The engine calls this method when the task is idle."""
 
     def close(self) -> None:
-        """Release all resources, and discard staged output for which `prepare` was not called."""
+        """Release all resources, and discard the output that is not staged completely.
+
+        This is the output for which `prepare` was not called, and the output of which the engine
+        has not called the function that `prepare` returned.
+        """
 
 
 class Committer(ABC):

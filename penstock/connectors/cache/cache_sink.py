@@ -51,6 +51,8 @@ class _CacheWriter(SinkWriter):
     def __init__(self, folder: Path, context: WriterContext) -> None:
         self._folder, self._context = folder, context
         self._file: BinaryIO | None = None
+        #: The files of earlier snapshots that are not finished yet.
+        self._unfinished: set[BinaryIO] = set()
 
     def use_codec(self, codec: RecordCodec) -> None:
         self._codec = codec
@@ -74,17 +76,21 @@ class _CacheWriter(SinkWriter):
         # The file is renamed now, because the next batch opens a new file under the old name.
         name = f"{snapshot:012d}-{self._context.subtask:05d}-{self._context.attempt:05d}"
         Path(file.name).rename(self._folder / f"{name}.staged")
+        self._unfinished.add(file)
 
         def finish() -> list[Any]:
+            self._unfinished.discard(file)
             file.close()
             return [name]
 
         return finish
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        for file in (self._file, *self._unfinished):
+            if file is not None:
+                file.close()
+        self._file = None
+        self._unfinished.clear()
 
 
 class _CacheCommitter(Committer):

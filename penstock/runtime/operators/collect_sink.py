@@ -39,6 +39,8 @@ class CollectWriter(SinkWriter):
         self._context = context
         self._codec: RecordCodec
         self._file: BinaryIO | None = None
+        #: The files of earlier snapshots that are not finished yet.
+        self._unfinished: set[BinaryIO] = set()
         self._files = 0
 
     def use_codec(self, codec: RecordCodec) -> None:
@@ -72,9 +74,11 @@ class CollectWriter(SinkWriter):
         file, self._file = self._file, None
         if file is None:
             return None
+        self._unfinished.add(file)
         name = f"{snapshot:012d}-{self._context.subtask:05d}-{self._context.attempt:04d}"
 
         def finish() -> list[Any]:
+            self._unfinished.discard(file)
             file.close()
             Path(file.name).rename(self._folder / f"{name}.staged")
             return [name]
@@ -82,10 +86,12 @@ class CollectWriter(SinkWriter):
         return finish
 
     def close(self) -> None:
-        """Close the current file. Its output since the last barrier is not committed."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Close all files that are not finished. Their output is not committed."""
+        for file in (self._file, *self._unfinished):
+            if file is not None:
+                file.close()
+        self._file = None
+        self._unfinished.clear()
 
 
 class _CollectCommitter(Committer):

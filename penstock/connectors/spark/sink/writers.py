@@ -119,6 +119,8 @@ class RowWriter(TableWriter):
         self._open: dict[str, DataFile] = {}
         #: The folders and data files that were completed early, to limit the number of open files.
         self._full: list[tuple[str, DataFile]] = []
+        #: The files of earlier snapshots that are not sealed yet.
+        self._unsealed: set[DataFile] = set()
 
     def _stage(self, batch: list[Any]) -> None:
         """Encode records as rows, and write each row to the staged file of its partition."""
@@ -173,8 +175,10 @@ class RowWriter(TableWriter):
         uid = re.sub(r"[^A-Za-z0-9]+", "_", ctx.uid)[:40]
         stem = f"part-{snapshot:010d}-{ctx.subtask:05d}-{ctx.attempt:04d}-{uid}-{self._tag}"
         root = self._root
+        self._unsealed.update(file for _, file in files)
 
         def seal() -> list[Any]:
+            self._unsealed.difference_update(file for _, file in files)
             payloads = []
             counts: dict[str, int] = {}
             for folder, file in files:
@@ -196,9 +200,11 @@ class RowWriter(TableWriter):
     def close(self) -> None:
         """Discard the gathered records, and remove the staged files that are not sealed."""
         super().close()
-        for _, file in (*self._full, *self._open.items()):
+        current = (file for _, file in (*self._full, *self._open.items()))
+        for file in (*current, *self._unsealed):
             file.discard()
         self._full, self._open = [], {}
+        self._unsealed.clear()
 
 
 class ChangeWriter(TableWriter):
