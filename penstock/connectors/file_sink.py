@@ -60,7 +60,8 @@ class StagedFileSink(Sink[Any]):
     """Stages one file for each subtask and snapshot, and publishes it into a folder.
 
     Arguments:
-        folder: the folder of the published files. It is created if it does not exist.
+        folder: the folder of the published files. It is created with the first record if it does
+            not exist.
         format: the format of the files.
     """
 
@@ -104,7 +105,8 @@ class FileSink(StagedFileSink):
     under the same path.
 
     Arguments:
-        folder: the folder of the published files. It is created if it does not exist.
+        folder: the folder of the published files. It is created with the first record if it does
+            not exist.
         format: the format of the files: `TextLines()`, `JsonLines()` or `CsvRows(...)`.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.columns.arrow_cursor import ArrowCursor
-from penstock.dataflow.columns.arrow import repeated_column, require_pyarrow
+from penstock.dataflow.columns.arrow import data_frame_table, repeated_column, require_pyarrow
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.source import (
     ListEnumerator,
@@ -33,7 +33,8 @@ class ArrowSource(Source):
     megabytes. With parallelism 1, the rows keep their order.
 
     Arguments:
-        table: a `pyarrow.Table` or `RecordBatch`, or a data frame of pandas or Polars.
+        table: a `pyarrow.Table` or `RecordBatch`, or a data frame of pandas or Polars. An index of
+            pandas with a name becomes a column; an index without a name is left out.
 
     Raises:
         GraphError: if pyarrow is not installed, the argument is not a table, or columns share a
@@ -84,7 +85,7 @@ def _table_of(table: Any) -> pa.Table:
         return pa.Table.from_batches([table])
     package = type(table).__module__.partition(".")[0]
     if type(table).__name__ == "DataFrame" and package == "pandas":
-        return pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata()
+        return data_frame_table(table)
     if type(table).__name__ == "DataFrame" and package == "polars":
         return table.to_arrow()
     raise GraphError(

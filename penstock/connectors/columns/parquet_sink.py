@@ -32,7 +32,8 @@ class ParquetSink(StagedFileSink):
     are named and published in the same way as by `FileSink`. `ParquetSource` reads the folder.
 
     Arguments:
-        folder: the folder of the published files. It is created if it does not exist.
+        folder: the folder of the published files. It is created with the first record if it does
+            not exist.
         schema: a `pyarrow.Schema`, or a dict of the name and the type of each column, such as
             `{"user": "string", "amount": "int64"}`. Rows may then also be tuples. Without it, each
             file gets the columns of its first row group. The type of a column without values may

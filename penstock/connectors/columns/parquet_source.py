@@ -96,8 +96,8 @@ class ParquetSource(Source):
         """Check that each path names at least one file, and that the first file has the columns.
 
         Raises:
-            GraphError: if a path names no file, or if a file is not a Parquet file or lacks a
-                column.
+            GraphError: if a path names no file, or if a file is not a Parquet file, lacks a column,
+                or has a column twice.
         """
         try:
             files = [file for path in self.paths for file in list_files(path)]
@@ -223,6 +223,9 @@ def _check_columns(path: Path, file: pq.ParquetFile, columns: Sequence[str] | No
     for name in columns or ():
         if name not in names:
             raise JobError(f"{path} has no column {name!r}; its columns are {', '.join(names)}")
+    for name in names if columns is None else columns:
+        if names.count(name) > 1:
+            raise JobError(f"{path} has several columns {name!r}, so its rows have no clear fields")
 
 
 def _check_unchanged(path: Path, payload: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-__all__ = ["array_of", "check_schema", "repeated_column", "require_pyarrow"]
+__all__ = ["array_of", "check_schema", "data_frame_table", "repeated_column", "require_pyarrow"]
 
 
 def array_of(values: np.ndarray[Any, Any], nulls: np.ndarray[Any, Any] | None = None) -> pa.Array:
@@ -35,6 +35,21 @@ def array_of(values: np.ndarray[Any, Any], nulls: np.ndarray[Any, Any] | None = 
     if nulls is not None:
         validity = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
     return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(values)])
+
+
+def data_frame_table(frame: Any) -> pa.Table:
+    """Return a data frame of pandas as an Arrow table.
+
+    Each level of the index that has a name becomes a column. Without a name, a level is only the
+    numbers of the rows, and is left out.
+    """
+    import pyarrow as pa
+
+    unnamed = [level for level, name in enumerate(frame.index.names) if name is None]
+    frame = frame.reset_index(level=unnamed, drop=True) if unnamed else frame
+    named = [name for name in frame.index.names if name is not None]
+    frame = frame.reset_index(level=named, allow_duplicates=True) if named else frame
+    return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
 
 
 def repeated_column(names: Sequence[str]) -> str | None:

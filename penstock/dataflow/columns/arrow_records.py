@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, time
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -194,6 +195,9 @@ def _array_of(values: list[Any], kind: pa.DataType | None) -> pa.Array:
 
     `pyarrow.array` turns 1.5 into the integer 1, and cuts times to their unit. A value that would
     change is refused instead, as `fit_schema` does.
+
+    Raises:
+        ValueError: if a value would change. (The errors of pyarrow are also raised.)
     """
     import pyarrow as pa
 
@@ -201,8 +205,11 @@ def _array_of(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     if kind is None or set(map(type, values)) <= {int, str, type(None)}:
         return array
     types = pa.types
-    if not (types.is_integer(kind) or types.is_temporal(kind) or types.is_nested(kind)):
+    if types.is_floating(kind) or types.is_string(kind) or types.is_boolean(kind):
         return array
+    for value in values:
+        if (cut := _cut(value, kind)) is not None:
+            raise ValueError(f"{cut!r} would be changed or lost")
     try:
         pa.array(values).cast(kind)
     except pa.ArrowInvalid as error:
@@ -212,6 +219,36 @@ def _array_of(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return array  # of values without a type in common, which fit this one
     return array
+
+
+def _cut(value: Any, kind: pa.DataType) -> Any:
+    """Return the part of a value that a type cannot hold, and that pyarrow cuts without an error.
+
+    Return None if nothing is cut.
+    """
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _cut(value, kind.value_type)
+    if isinstance(value, float):
+        cut = types.is_temporal(kind) or (types.is_integer(kind) and not value.is_integer())
+        return value if cut else None
+    if isinstance(value, datetime) and types.is_date(kind):
+        return None if value.time() == time() else value
+    parts: Iterable[tuple[Any, pa.DataType]] = ()
+    if types.is_struct(kind) and isinstance(value, dict):
+        fields = {field.name: field.type for field in kind}
+        if extra := {name: value[name] for name in value if name not in fields}:
+            return extra
+        parts = [(value[name], fields[name]) for name in value]
+    elif types.is_map(kind) and isinstance(value, dict | list | tuple):
+        pairs = value.items() if isinstance(value, dict) else value
+        kinds = (kind.key_type, kind.item_type)
+        parts = chain.from_iterable(zip(pair, kinds, strict=True) for pair in pairs)
+    elif hasattr(kind, "value_type") and isinstance(value, list | tuple):
+        parts = ((item, kind.value_type) for item in value)
+    return next((cut for item, of in parts if (cut := _cut(item, of)) is not None), None)
 
 
 def _misfit(

@@ -71,6 +71,8 @@ def with_environment(config: JobConfig) -> JobConfig:
             changes[variables[variable]] = _read(
                 f"the variable {variable}", variables[variable], text
             )
+        elif name in ("codegen", "log_level"):
+            _read(f"the variable {variable}", name, text)  # which checks the text
         elif name not in _NO_VARIABLE:
             close = suggestion(name, cutoff=0.85)
             if close is not None and close not in _NO_VARIABLE:

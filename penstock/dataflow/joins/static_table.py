@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.dataflow.arguments.paths import without_scheme
+from penstock.dataflow.columns.arrow import data_frame_table, repeated_column
 from penstock.dataflow.errors import GraphError, JobError
 
 __all__ = ["StaticTable", "static_table"]
@@ -98,11 +99,13 @@ class StaticTable:
         return found
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Check that the columns of the key are among the columns with these names.
+        """Check that columns with these names form rows, and that the key is among them.
 
         Raises:
-            GraphError: if one is missing.
+            GraphError: if several columns have the same name, or a column of the key is missing.
         """
+        if repeated := repeated_column(names):
+            raise GraphError(f"{self.name} has several columns {repeated!r}: rename or remove them")
         for column in self.key or ():
             if column not in names:
                 raise GraphError(
@@ -186,9 +189,7 @@ def _as_arrow(table: Any) -> Any:
     if library == "pyspark" and hasattr(table, "toPandas"):
         table, library = table.toPandas(), "pandas"
     if library == "pandas" and hasattr(table, "columns"):
-        import pyarrow as pa
-
-        return pa.Table.from_pandas(table, preserve_index=False)
+        return data_frame_table(table)
     return None
 
 

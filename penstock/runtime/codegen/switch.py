@@ -15,7 +15,7 @@ _enabled = ContextVar("codegen", default=True)
 
 def is_enabled() -> bool:
     """Return whether code generation is on, so that loops may be specialized."""
-    return _enabled.get() and os.environ.get(VARIABLE, "").lower() != "off"
+    return _enabled.get() and os.environ.get(VARIABLE, "").lower() not in ("off", "false", "0")
 
 
 def set_enabled(enabled: bool) -> None:

@@ -94,7 +94,8 @@ class JobManager:
             root = Path(self.code.folder) / self.config.checkpoint_dir
         self.store = JobStore(store(root), system.offload, _keeps_state(self.config, settings))
         sinks = _sinks(self.code, self.plan)
-        self._commits = PendingCommits(sinks, system.offload, self.store.record_confirmed)
+        names = {info.uid: info.name for info in self.plan.operators}
+        self._commits = PendingCommits(sinks, names, system.offload, self.store.record_confirmed)
         self._planner = RestorePlanner(
             self.code, self.plan, settings, self.store.files, sinks, self._commits
         )

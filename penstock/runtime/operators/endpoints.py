@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock.dataflow.sink import Sink, SinkWriter
@@ -10,7 +11,7 @@ from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
-from penstock.runtime.user_code.errors import to_job_error
+from penstock.runtime.user_code.errors import calling, to_job_error
 
 __all__ = ["SinkOperator", "SourceOperator"]
 
@@ -62,9 +63,14 @@ class SinkOperator(RecordLoopOperator):
             output.
         """
         try:
-            return self.writer.prepare(snapshot)
+            finish = self.writer.prepare(snapshot)
         except BaseException as error:
             raise to_job_error(error, self, []) from error
+        return None if finish is None else partial(self._stage, finish)
+
+    def _stage(self, finish: Callable[[], list[Any]]) -> list[Any]:
+        with calling(self.name, "output could not be staged"):
+            return finish()
 
     def close(self) -> None:
         """Close the sink's writer."""

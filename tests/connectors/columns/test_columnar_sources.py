@@ -85,6 +85,8 @@ def test_columns_are_chosen_and_cast(folder):
         (("in", ["x"]), "no column 'x'; its columns are n, s"),
         (("in", "n"), "a list of names"),
         (("text.parquet",), "no Parquet file"),
+        (("twice.parquet",), "twice.parquet has several columns 'n'"),
+        (("twice.parquet", ["n"]), "twice.parquet has several columns 'n'"),
     ],
 )
 def test_what_cannot_be_read_is_refused_when_the_program_is_built(
@@ -92,6 +94,8 @@ def test_what_cannot_be_read_is_refused_when_the_program_is_built(
 ):
     monkeypatch.chdir(folder.parent)
     (folder.parent / "text.parquet").write_text("n,s\n1,2\n")
+    twice = pa.Table.from_arrays([pa.array([1])] * 3, ["n", "n", "s"])
+    pq.write_table(twice, folder.parent / "twice.parquet")
     env = StreamExecutionEnvironment.get_execution_environment()
     with pytest.raises(GraphError, match=words):
         env.from_source(ParquetSource(*arguments), None, "files")
@@ -126,6 +130,10 @@ def test_an_arrow_source_takes_tables_and_data_frames():
         rows = [row for split in splits_of(source) for row in read(source, split)[0]]
         assert rows == [{"n": 1}, {"n": 2}, {"n": 3}]
     assert splits_of(ArrowSource(table.slice(0, 0))) == []
+    indexed = pandas.DataFrame({"n": [1], "m": [2], "k": [3]}).set_index("n")
+    assert ArrowSource(indexed).table.to_pylist() == [{"n": 1, "m": 2, "k": 3}]
+    assert ArrowSource(indexed.set_index("m", append=True)).table.column_names == ["n", "m", "k"]
+    assert ArrowSource(indexed.rename_axis(None)).table.to_pylist() == [{"m": 2, "k": 3}]
     with pytest.raises(GraphError, match="takes a pyarrow Table"):
         ArrowSource([{"n": 1}])
     with pytest.raises(GraphError, match="several columns 'n'"):

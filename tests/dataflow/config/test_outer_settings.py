@@ -22,6 +22,7 @@ from penstock import (
 )
 from penstock.dataflow.config.outer_settings import environment_variables, with_environment
 from penstock.dataflow.config.setting_texts import setting_names, setting_value
+from penstock.runtime.codegen.switch import is_enabled
 from tests.processes.harness import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -142,9 +143,19 @@ def test_a_mistake_in_the_environment_is_named(folder: Path, monkeypatch: pytest
         patch.setenv("PENSTOCK_PARALELISM", "2")
         with pytest.raises(GraphError, match="did you mean PENSTOCK_PARALLELISM"):
             with_environment(JobConfig())
-    monkeypatch.setenv("PENSTOCK_RETAINED", "few")
-    with pytest.raises(GraphError, match="the variable PENSTOCK_RETAINED = 'few'"):
-        with_environment(JobConfig())
+    for name, text in (("RETAINED", "few"), ("CODEGEN", "never"), ("LOG_LEVEL", "LOUD")):
+        with monkeypatch.context() as patch:
+            patch.setenv(f"PENSTOCK_{name}", text)
+            with pytest.raises(GraphError, match=f"the variable PENSTOCK_{name} = '{text}'"):
+                with_environment(JobConfig())
+
+
+@pytest.mark.parametrize("text", ["off", "False", "0"])
+def test_code_generation_is_switched_off_by_a_variable(text: str, monkeypatch: pytest.MonkeyPatch):
+    assert is_enabled()
+    monkeypatch.setenv("PENSTOCK_CODEGEN", text)
+    assert not is_enabled()
+    with_environment(JobConfig())
 
 
 @pytest.mark.parametrize(

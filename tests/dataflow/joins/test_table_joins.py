@@ -25,6 +25,7 @@ RECORDS = [("a", 1), ("b", 2), ("c", 3), ("a", 4)]
 NAMES = {"a": "ann", "b": "bob"}
 TABLE = pa.table({"id": ["a", "b", None], "name": ["ann", "bob", "nobody"]})
 TWICE = pa.table({"id": ["a", "b", "a"], "name": ["ann", "bob", "abe"]})
+SAME_NAMES = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["id", "id"])
 EXPECTED = [(1, "ann"), (2, "bob"), (4, "ann")]
 
 
@@ -194,6 +195,7 @@ def test_a_table_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     [
         ({"table": 3}, "join_table takes a mapping, a pyarrow.Table.*and got builtins.int"),
         ({"how": "outer"}, "how is 'inner' or 'left', not 'outer'"),
+        ({"table": SAME_NAMES}, "has several columns 'id': rename or remove them"),
         ({"key": "number"}, "has no column 'number' for the key; it has 'id', 'name'"),
         ({"key": None}, "say which are its key, with key="),
         ({"key": 0}, "key=... is the name of a column"),

@@ -108,10 +108,10 @@ def build(env: StreamExecutionEnvironment) -> None:
         ("create_enumerator", 1, "splits"),
         ("next_split", 3, "splits"),
         ("snapshot", 3, "splits"),
-        ("create_committer", 1, "sink ledger"),
-        ("clean", 1, "sink ledger"),
-        ("commit", 2, "sink ledger"),
-        ("finish", 1, "sink ledger"),
+        ("create_committer", 1, "Sink: TrippingSink"),
+        ("clean", 1, "Sink: TrippingSink"),
+        ("commit", 2, "Sink: TrippingSink"),
+        ("finish", 1, "Sink: TrippingSink"),
     ],
 )
 def test_a_call_that_fails_once_is_survived_by_a_restart(

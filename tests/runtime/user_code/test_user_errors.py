@@ -147,7 +147,7 @@ PLACES = {
     "write": ("written", None),
     "flush": ("written", None),
     "prepare": ("written", None),
-    "seal": ("sink written", None),
+    "seal": ("written", None),
 }
 
 

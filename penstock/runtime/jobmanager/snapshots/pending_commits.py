@@ -9,7 +9,7 @@ publish the same output again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -29,6 +29,7 @@ class PendingCommits:
 
     Arguments:
         sinks: the sinks, keyed by uid.
+        names: the names of the job's operators, keyed by uid, for error messages.
         offload: runs the committers outside of the event loop.
         record: records durably the newest snapshot that each sink has published. It must not raise.
     """
@@ -36,12 +37,14 @@ class PendingCommits:
     def __init__(
         self,
         sinks: dict[str, Sink],
+        names: Mapping[str, str],
         offload: Callable[[Callable[[], Any]], Awaitable[Any]],
         record: Callable[[Confirmed], Awaitable[None]],
     ) -> None:
         self._offload = offload
         self._record = record
         self._sinks = sinks
+        self._names = names
         self._committers: dict[str, Committer | None] = {}
         self._pending: dict[tuple[Any, ...], Committable] = {}
         self._confirmed: dict[tuple[str, str], int] = {}
@@ -108,12 +111,12 @@ class PendingCommits:
         if committer is None:
             raise JobError(
                 "output is staged that was not published yet, and the sink has no committer",
-                operator=f"sink {uid}",
+                operator=self._name(uid),
                 recoverability=Recoverability.NON_RECOVERABLE,
             )
         # The commit runs to its end even if the attempt is cancelled. Otherwise it could run at the
         # same time as a commit of the next attempt.
-        with trio.CancelScope(shield=True), _publishing(uid):
+        with trio.CancelScope(shield=True), self._publishing(uid):
             await self._offload(partial(committer.commit, mine))
         for item in mine:
             self._pending.pop(self._key(item), None)
@@ -128,7 +131,7 @@ class PendingCommits:
         for uid in self._sinks:
             committer = self._created(uid)
             if committer is not None:
-                with trio.CancelScope(shield=True), _publishing(uid):
+                with trio.CancelScope(shield=True), self._publishing(uid):
                     await self._offload(partial(committer.finish, lineage, uid))
 
     async def clean(self, lineage: str, before_attempt: int) -> None:
@@ -139,7 +142,7 @@ class PendingCommits:
         for uid in self._sinks:
             committer = self._created(uid)
             if committer is not None:
-                with calling(f"sink {uid}", "old staged output could not be removed"):
+                with calling(self._name(uid), "old staged output could not be removed"):
                     await self._offload(partial(committer.clean, lineage, uid, before_attempt))
 
     def _created(self, uid: str) -> Committer | None:
@@ -149,14 +152,16 @@ class PendingCommits:
         """
         if uid not in self._committers:
             sink = self._sinks.get(uid)
-            with calling(f"sink {uid}", "its committer could not be created"):
+            with calling(self._name(uid), "its committer could not be created"):
                 self._committers[uid] = None if sink is None else sink.create_committer()
         return self._committers[uid]
+
+    def _name(self, uid: str) -> str:
+        return self._names.get(uid, f"sink {uid}")
+
+    def _publishing(self, uid: str) -> AbstractContextManager[None]:
+        return calling(self._name(uid), "output could not be published")
 
     @staticmethod
     def _key(item: Committable) -> tuple[Any, ...]:
         return (*item.identity, repr(item.payload))
-
-
-def _publishing(uid: str) -> AbstractContextManager[None]:
-    return calling(f"sink {uid}", "output could not be published")

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from penstock.dataflow.errors import PenstockError, Recoverability, recoverability_of
 from penstock.dataflow.sink import Committable
 from penstock.runtime.network.channel_log import InFlightLog
 from penstock.runtime.task.snapshots.background_work import Offload, Pause, drive
 from penstock.runtime.task.snapshots.task_snapshot import TaskSnapshot
-from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.metadata.handles import OperatorHandle
 from penstock.snapshot.storage.in_flight_log import LogPart, write_log
 from penstock.snapshot.storage.job_paths import JobPaths
@@ -79,7 +77,7 @@ class TaskSnapshotWriter:
         committables = [
             Committable(self._lineage, uid, self._subtask, snapshot.number, self._attempt, payload)
             for uid, finish in snapshot.staged.items()
-            for payload in await _make_durable(uid, finish, offload)
+            for payload in await offload(finish)
         ]
         snapshot.add_write_seconds(self._clock() - began)
         return committables
@@ -152,14 +150,3 @@ class TaskSnapshotWriter:
         snapshot.add_log_handle(edge.consumer, log.target, handle, size)
         written: int = handle.size
         return written
-
-
-async def _make_durable(uid: str, finish: Callable[[], list[Any]], offload: Offload) -> list[Any]:
-    """Make a sink's staged output durable, and return the payloads of its committables."""
-
-    def call() -> list[Any]:
-        with calling(f"sink {uid}", "output could not be staged"):
-            return finish()
-
-    payloads: list[Any] = await offload(call)
-    return payloads
