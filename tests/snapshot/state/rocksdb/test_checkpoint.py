@@ -206,8 +206,15 @@ def test_checkpoints_are_consistent_whatever_rocksdb_does_meanwhile(
     thread = threading.Thread(target=run)
     thread.start()
     numbers, seen = set(), set()
+
+    def enough() -> bool:
+        return len(numbers) > CHECKPOINTS // 20 and len(seen) > 10 * len(tables(store.folder))
+
     try:
-        for i in range(CHECKPOINTS):
+        # On a slow machine, the writer may come to its turn late.
+        for i in range(50 * CHECKPOINTS):
+            if i >= CHECKPOINTS and enough():
+                break
             folder = memory_path / f"{i}"
             before = written[0]
             finish(store, folder)
@@ -227,8 +234,7 @@ def test_checkpoints_are_consistent_whatever_rocksdb_does_meanwhile(
         ahead.release()
         thread.join()
     assert not failures
-    assert len(numbers) > CHECKPOINTS // 20
-    assert len(seen) > 10 * len(tables(store.folder)), "there were few compactions"
+    assert enough(), "there were few compactions"
     assert not caplog.records, "RocksDB had to make a checkpoint itself"
 
 
