@@ -84,6 +84,7 @@ NEEDED = {
     "runtime/network/test_column_router.py": "pyarrow",
     "runtime/operators/columns": "pyarrow",
     "runtime/serialization/test_arrow_batch.py": "pyarrow",
+    "runtime/task/test_column_slices.py": "pyarrow",
     "spark": "pyspark",
 }
 collect_ignore = [path for path, package in NEEDED.items() if find_spec(package) is None]

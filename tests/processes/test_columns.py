@@ -6,6 +6,7 @@ their results. So source, routing, state and sinks must all be exactly once.
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -107,3 +108,14 @@ def test_aggregations_parquet_source_and_sink_lose_and_double_nothing(tmp_path, 
         results,
         {(key, at, at + 1000, len(ns), sum(ns)) for (key, at), ns in windows.items()},
     ) == (0, 0)
+
+
+def test_workers_keep_the_memory_of_freed_arrays_unless_the_environment_says_otherwise(monkeypatch):
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "12345678")
+    monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
+    env = StreamExecutionEnvironment.get_execution_environment()
+    names = ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"]
+    found = list(
+        env.from_collection(names).map(lambda name: os.environ[name]).execute_and_collect()
+    )
+    assert sorted(found) == ["12345678", str(4 << 20)]

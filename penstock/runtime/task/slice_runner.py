@@ -82,8 +82,6 @@ class SliceRunner:
             part = batch.slice(position) if position else batch
             self.batch, self._position = None, 0
         else:
-            if batch.arrow is not None:
-                self.sizer.process_columns()
             # The rest is not copied. Copying it would touch all of its records in each slice.
             part, count = batch.slice(position, position + size), size
             self._position = position + size
@@ -93,6 +91,8 @@ class SliceRunner:
         seconds = self._timer() - began
         self.busy_seconds += seconds
         if self.sizer.took(count, seconds):
+            if batch.arrow is not None:
+                self.sizer.process_columns()
             self._gate.follow(self.sizer)
 
     def output_waited(self, seconds: float) -> None:

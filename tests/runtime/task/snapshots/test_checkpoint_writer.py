@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.dataflow.errors import JobError, StoreError
+from penstock.dataflow.errors import StoreError
 from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.snapshots.task_snapshot import Acknowledgement, TaskSnapshot
 from penstock.snapshot.protocols.events import SnapshotKind
@@ -140,7 +140,7 @@ def test_output_that_cannot_be_staged_fails_the_task_since_it_is_lost() -> None:
 
     p = Persisted()
     p.cut(1, fail)
-    with pytest.raises(JobError, match="no space left"):
+    with pytest.raises(OSError, match="no space left"):
         finish(p.checkpoint_writer.work(inline, no_pause))
     assert not p.reports.acknowledged
 
