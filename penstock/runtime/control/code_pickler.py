@@ -6,6 +6,9 @@ lines then takes twice as long as on an object whose `__init__` has set the attr
 matters in a worker, which unpickles the user's function objects and calls them for each record. So
 this pickler makes unpickling set the attributes one by one, as `__init__` does.
 
+It also keeps the file names of functions, which tracebacks, debuggers and coverage need. From
+version 3.1.3, cloudpickle replaces them by `<dynamic-code>`.
+
 cloudpickle does all other work.
 """
 
@@ -15,6 +18,7 @@ import copyreg
 import inspect
 import io
 import pickle
+from types import CodeType
 from typing import Any
 
 import cloudpickle
@@ -25,6 +29,8 @@ _NEW: Any = copyreg.__newobj__  # type: ignore[attr-defined]
 #: CPython's flag Py_TPFLAGS_HEAPTYPE. Each class that a `class` statement defines has it. The class
 #: of functions does not have it.
 _MADE_BY_CLASS_STATEMENT = 1 << 9
+#: The position of the file name among the arguments of `CodeType`.
+_FILE_NAME = 10
 
 
 def dumps(value: Any) -> bytes:
@@ -48,6 +54,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
         Return NotImplemented if the value needs no special instructions.
         """
+        if type(value) is CodeType:
+            make, arguments = self.dispatch_table[CodeType](value)
+            return make, (*arguments[:_FILE_NAME], value.co_filename, *arguments[_FILE_NAME + 1 :])
         reduced = super().reducer_override(value)
         if reduced is not NotImplemented or not self._is_ordinary(type(value)):
             return reduced

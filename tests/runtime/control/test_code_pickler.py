@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock import SinkFunction
-from penstock.runtime.control.code_pickler import dumps
+from penstock.runtime.control.code_pickler import copied_as_code, dumps
 
 
 def sent(value: Any) -> Any:
@@ -164,6 +164,19 @@ def test_a_state_is_asked_for_once():
     copy = dumps(States())
     assert States.asked == 1
     assert vars(pickle.loads(copy)) == {"a": 1}
+
+
+def test_functions_keep_their_files_and_lines():
+    def outer(number):
+        return [1 // number for _ in range(2)], lambda: number
+
+    copy = copied_as_code(outer)
+    for mine, theirs in ((outer, copy), (outer(1)[1], copy(1)[1])):
+        assert theirs.__code__.co_filename == __file__
+        assert theirs.__code__ == mine.__code__
+    with pytest.raises(ZeroDivisionError) as caught:
+        copy(0)
+    assert [str(entry.path) for entry in caught.traceback[-2:]] == [__file__] * 2
 
 
 def test_functions_modules_and_what_cannot_be_sent_are_cloudpickles():
