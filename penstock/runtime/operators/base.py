@@ -51,6 +51,9 @@ class RunningOperator(ABC):
 
     #: The name of the user's method that returns an iterable of records; "" if there is none.
     emits = ""
+    #: Whether the operator processes columns, so that a call has a large cost, whatever the number
+    #: of its records.
+    is_columnar = False
     #: The output channels that the operator appends to without a partitioner of its node.
     outputs: Sequence[OutputChannel] = ()
 

@@ -6,7 +6,7 @@ waited for credits. The task measures these times. (Flink: buffer debloating.)
 
 from __future__ import annotations
 
-__all__ = ["SLICE_SECONDS", "TARGET_SECONDS", "BatchSizer"]
+__all__ = ["COLUMNS_SECONDS", "SLICE_SECONDS", "TARGET_SECONDS", "BatchSizer", "ColumnBatchSizer"]
 
 #: The intended duration of a slice, in seconds. The engine gets control after each slice. The
 #: output of a slice is then still in the processor's cache when the next operator takes it. A
@@ -19,8 +19,8 @@ INTERRUPTED = 8
 #: The maximum number of records in a slice. Larger slices would not reduce the cost of a record,
 #: and a source would hold more records when a function behind it becomes slow.
 MOST = 1 << 13
-#: The same two limits for a task that processes columns. A call there costs about 0.3 ms, and a row
-#: some 20 ns.
+#: The same two limits for a task that processes columns. A call there costs 0.3 ms or much more,
+#: and a row some 20 ns.
 COLUMNS_SECONDS, MOST_ROWS = 0.004, 1 << 16
 #: The default time for processing the records that are in flight between two tasks, in seconds.
 TARGET_SECONDS = 0.1
@@ -65,11 +65,6 @@ class BatchSizer:
         self._last, self._last_seconds = 1, 0.0
         #: The sums of records and of seconds over all slices. Older slices have less weight.
         self._records = self._seconds = 0.0
-
-    def process_columns(self) -> None:
-        """Make larger slices, because the task processes columns."""
-        self._slice_seconds, self._most = COLUMNS_SECONDS, MOST_ROWS
-        self._uninterrupted = INTERRUPTED * COLUMNS_SECONDS
 
     def took(self, records: int, seconds: float) -> bool:
         """Adjust the sizes of batches and slices to the duration of the last slice.
@@ -141,3 +136,28 @@ class BatchSizer:
         if batch > share:
             batch = int(share) or 1
         return batch, int(share * (PARTS // 2) / batch) or 1
+
+
+class ColumnBatchSizer(BatchSizer):
+    """Computes the sizes of slices and batches of a task that processes columns.
+
+    Each call of a columnar function has a fixed cost, whatever the number of rows. Smaller slices
+    would not save this time, so the sizes are computed from the rest of a slice's duration.
+    Otherwise a function that takes 20 ms for each batch would soon get batches of one row.
+
+    Arguments:
+        target: the intended time for processing all rows in flight to the task, in seconds.
+    """
+
+    def __init__(self, target: float = TARGET_SECONDS) -> None:
+        super().__init__(target)
+        self._slice_seconds, self._most = COLUMNS_SECONDS, MOST_ROWS
+        self._uninterrupted = INTERRUPTED * COLUMNS_SECONDS
+        #: The duration of the shortest slice, in seconds, as an estimate of the fixed cost.
+        self._fixed_seconds = float("inf")
+
+    def took(self, records: int, seconds: float) -> bool:
+        """Adjust the sizes to the duration of the last slice, without its fixed cost."""
+        if records == 1 or seconds < self._fixed_seconds:
+            self._fixed_seconds = seconds
+        return super().took(records, seconds - self._fixed_seconds)

@@ -9,7 +9,7 @@ from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
 from penstock.runtime.serialization.record_batch import RecordBatch
-from penstock.runtime.task.batch_sizing import BatchSizer
+from penstock.runtime.task.batch_sizing import BatchSizer, ColumnBatchSizer
 from penstock.runtime.task.chain_runner import ChainRunner
 
 __all__ = ["SliceRunner", "slice_runner"]
@@ -35,7 +35,9 @@ class SliceRunner:
         self._chain, self._root = chain, chain.root
         self._gate = gate
         self._timer = timer
-        self.sizer = BatchSizer(target_seconds)
+        self._target_seconds = target_seconds
+        is_columnar = any(operator.is_columnar for operator in chain.operators)
+        self.sizer = (ColumnBatchSizer if is_columnar else BatchSizer)(target_seconds)
         #: The current batch, or None if all of its records are processed. `_position` is the index
         #: of the first record that is not processed.
         self.batch: RecordBatch | None = None
@@ -91,8 +93,8 @@ class SliceRunner:
         seconds = self._timer() - began
         self.busy_seconds += seconds
         if self.sizer.took(count, seconds):
-            if batch.arrow is not None:
-                self.sizer.process_columns()
+            if batch.arrow is not None and type(self.sizer) is BatchSizer:
+                self.sizer = ColumnBatchSizer(self._target_seconds)
             self._gate.follow(self.sizer)
 
     def output_waited(self, seconds: float) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.runtime.task.batch_sizing import SLICE_SECONDS, BatchSizer
+from penstock.runtime.task.batch_sizing import (
+    COLUMNS_SECONDS,
+    SLICE_SECONDS,
+    BatchSizer,
+    ColumnBatchSizer,
+)
 
 
 def paced(seconds_per_record: float) -> BatchSizer:
@@ -79,3 +84,37 @@ def test_sizes_of_a_fast_task_grow_soon_after_a_long_wait() -> None:
         seconds += sizer.slice * 1e-6 + 2e-5
         sizer.took(sizer.slice, sizer.slice * 1e-6 + 2e-5)
     assert seconds < 0.2
+
+
+def columnar(call_seconds: float, row_seconds: float) -> BatchSizer:
+    """A sizer that has settled on a function with these costs of a call and of a row."""
+    sizer = ColumnBatchSizer()
+    for _ in range(60):
+        sizer.took(sizer.slice, call_seconds + sizer.slice * row_seconds)
+    return sizer
+
+
+def test_slices_of_columns_have_the_wanted_duration_besides_the_cost_of_a_call() -> None:
+    for call_seconds in (0.0, 3e-4, 0.02, 1.0):
+        size = columnar(call_seconds, 1e-6).slice
+        assert 0.9 * COLUMNS_SECONDS < size * 1e-6 < 1.1 * COLUMNS_SECONDS
+
+
+def test_a_function_whose_calls_become_slow_does_not_get_batches_of_one_row() -> None:
+    sizer = columnar(3e-4, 1e-6)
+    sizes = []
+    for _ in range(200):
+        sizes.append(sizer.slice)
+        sizer.took(sizer.slice, 0.02 + sizer.slice * 1e-6)
+    assert 0.9 * COLUMNS_SECONDS < sizer.slice * 1e-6 < 1.1 * COLUMNS_SECONDS
+    batch, batches = sizer.wanted(2)
+    assert batch * 1e-6 > 0.9 * COLUMNS_SECONDS
+    assert batches >= 1
+
+
+def test_rows_that_are_dear_come_one_or_two_at_a_time() -> None:
+    sizer = columnar(3e-4, 0.1)
+    for _ in range(10):
+        assert sizer.slice <= 2
+        sizer.took(sizer.slice, 3e-4 + sizer.slice * 0.1)
+    assert sizer.wanted(1)[0] <= 2

@@ -34,6 +34,8 @@ class AggregationOperator(RunningOperator):
         context: the operator's place in the job.
     """
 
+    is_columnar = True
+
     def __init__(self, function: ColumnAggregation, context: OperatorContext) -> None:
         super().__init__(function, context)
         assert context.backend is not None

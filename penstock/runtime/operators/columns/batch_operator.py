@@ -29,6 +29,8 @@ class BatchOperator(RunningOperator):
         context: the operator's place in the job.
     """
 
+    is_columnar = True
+
     def __init__(self, function: BatchOperation, context: OperatorContext) -> None:
         super().__init__(function, context)
         self._operation = function
