@@ -10,6 +10,8 @@ import pytest
 
 from penstock import (
     AggregateFunction,
+    AsyncDataStream,
+    AsyncFunction,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
@@ -25,6 +27,7 @@ from penstock import (
     ProcessFunction,
     ReduceFunction,
     SlidingEventTimeWindows,
+    Time,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     ValueStateDescriptor,
@@ -38,6 +41,11 @@ LATE = OutputTag("late")
 class Words(FlatMapFunction):
     def flat_map(self, value: str) -> list[str]:
         return value.split()
+
+
+class Lookup(AsyncFunction):
+    async def async_invoke(self, value: Any) -> list[Any]:
+        return [value]
 
 
 class Long(FilterFunction):
@@ -304,6 +312,7 @@ def test_without_keys_the_test_says_which_subtask_gets_a_record():
         (lambda: OperatorHarness(Limit(), first), "broadcast_states"),
         (lambda: OperatorHarness(lambda a, b, c: a), "takes 3 arguments"),
         (lambda: OperatorHarness(lambda s: loop(s)), "cannot run loops"),
+        (lambda: OperatorHarness(lambda s: requests(s)), "cannot run asynchronous requests"),
     ],
 )
 def test_a_mistake_is_explained(make: Any, message: str):
@@ -314,6 +323,10 @@ def test_a_mistake_is_explained(make: Any, message: str):
 def loop(stream: Any) -> Any:
     iteration = stream.iterate()
     return iteration.close_with(iteration.map(lambda n: n - 1).filter(lambda n: n > 0))
+
+
+def requests(stream: Any) -> Any:
+    return AsyncDataStream.unordered_wait(stream, Lookup(), Time.seconds(1), 10)
 
 
 def test_an_unknown_input_side_output_or_watermark_is_refused():

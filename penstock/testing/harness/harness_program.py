@@ -25,6 +25,7 @@ from penstock.dataflow.functions import (
     TwoInputProcessFunction,
 )
 from penstock.dataflow.graph.compile import compile_graph
+from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.source import ListEnumerator, ReaderContext, Source, SourceReader
 from penstock.dataflow.state import MapStateDescriptor
@@ -123,15 +124,17 @@ def compiled(code: JobCode, parallelism: int | None = None) -> JobCode:
     """Return the code with its execution graph, at another parallelism if it is given.
 
     Raises:
-        GraphError: if the program has a loop, or cannot be compiled.
+        GraphError: if the program has a loop or asynchronous requests, or cannot be compiled.
     """
     if parallelism is not None:
         code = replace(code, config=replace(code.config, parallelism=parallelism))
     plan = compile_graph(code.graph, code.config)
-    if plan.loops:
+    requests = any(info.kind is OperatorKind.ASYNC_WAIT for info in plan.operators)
+    if plan.loops or requests:
         raise GraphError(
-            "a harness cannot run loops: run the program as a job with "
-            "execute_and_collect(in_process=True), and a TestSource as its input"
+            f"a harness cannot run {'asynchronous requests' if requests else 'loops'}: run the "
+            f"program as a job with execute_and_collect(in_process=True), and a TestSource as its "
+            f"input"
         )
     return replace(code, plan=plan)
 
