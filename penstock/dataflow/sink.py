@@ -82,7 +82,12 @@ class SinkWriter(ABC):
 
     @abstractmethod
     def write(self, batch: list[Any]) -> None:
-        """Write a batch of records. The writer must not change the list or its records."""
+        """Write a batch of records. The writer must not change the list or its records.
+
+        A batch has as many records as are processed in about a millisecond, and may have only one.
+        If each request to another system takes long, gather the records of several calls and send
+        them together, as `BatchSink` does.
+        """
 
     def use_codec(self, codec: RecordCodec) -> None:
         """Get the codec of the job's records. Called before `open`."""
