@@ -15,7 +15,7 @@ from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.functions import KeyedProcessFunction
 from penstock.dataflow.streams import DataStream
 from penstock.dataflow.time import WatermarkStrategy
-from tests.simulation.random_jobs import async_functions, joins, windows
+from tests.simulation.random_jobs import async_functions, columns, joins, windows
 from tests.simulation.random_jobs.functions import (
     LARGE,
     Count,
@@ -432,4 +432,6 @@ SHAPES = {
     "sliding": Shape(_sliding, _in_windows),
     "count windows": Shape(_count_windows, _full_windows, weight=1),
     "joins": Shape(_joins, _pairs, weight=3),
+    "columns": Shape(columns.running_counts, _counts, weight=3),
+    "column windows": Shape(columns.aggregated_windows, columns.expected_windows, weight=3),
 }
