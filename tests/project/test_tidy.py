@@ -1,6 +1,7 @@
 """Rules about the code base that no linter knows."""
 
 import ast
+from collections.abc import Callable
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -38,29 +39,34 @@ def _imports(tree: ast.AST) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", EVERYTHING, ids=_name)
-def test_no_file_is_too_long(path: Path):
-    limits = {"penstock": LONGEST, "tests": LONGEST_TEST}
-    limit = limits.get(path.relative_to(ROOT).parts[0], LONGEST_PROGRAM)
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= limit, f"{_name(path)} has {lines} lines: split it"
+def _broken(paths: list[Path], rule: Callable[[Path], bool]) -> list[str]:
+    """Return the names of the files that break a rule."""
+    return [_name(path) for path in paths if not rule(path)]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=_name)
-def test_every_module_has_a_docstring(path: Path):
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    assert text and len(text) > 20, f"{_name(path)} has no docstring that says what it is"
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=_name)
-def test_trio_is_used_only_in_the_runtime(path: Path):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    if not _name(path).startswith(TRIO):
-        assert "trio" not in _imports(tree)
+def test_no_file_is_too_long():
+    def fits(path: Path) -> bool:
+        limits = {"penstock": LONGEST, "tests": LONGEST_TEST}
+        limit = limits.get(path.relative_to(ROOT).parts[0], LONGEST_PROGRAM)
+        return len(path.read_text(encoding="utf-8").splitlines()) <= limit
+
+    assert _broken(EVERYTHING, fits) == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=_name)
-def test_records_and_state_are_never_pickled(path: Path):
+def test_every_module_has_a_docstring_that_says_what_it_is():
+    assert _broken(MODULES, lambda path: len(ast.get_docstring(_tree(path)) or "") > 20) == []
+
+
+def test_trio_is_used_only_in_the_runtime():
+    others = [path for path in MODULES if not _name(path).startswith(TRIO)]
+    assert _broken(others, lambda path: "trio" not in _imports(_tree(path))) == []
+
+
+def test_records_and_state_are_never_pickled():
     # Only code and the plan are, from a job to its own processes.
     allowed = {
         "penstock/runtime/control/job_code.py",
@@ -68,16 +74,18 @@ def test_records_and_state_are_never_pickled(path: Path):
         "penstock/runtime/jobmanager/attempt/deployment.py",
         "penstock/runtime/taskmanager/deployment_descriptor.py",
     }
-    if _name(path) not in allowed:
-        assert not {"pickle", "cloudpickle"} & _imports(ast.parse(path.read_text("utf-8")))
+    others = [path for path in MODULES if _name(path) not in allowed]
+    pickles = {"pickle", "cloudpickle"}
+    assert _broken(others, lambda path: not pickles & _imports(_tree(path))) == []
 
 
-@pytest.mark.parametrize("path", EVERYTHING, ids=_name)
-def test_nothing_is_left_to_be_done_and_no_test_sleeps(path: Path):
-    text = path.read_text(encoding="utf-8")
-    assert "TO" + "DO" not in text and "FIX" + "ME" not in text
-    if path.is_relative_to(ROOT / "tests"):
-        assert "time." + "sleep(" not in text
+def test_nothing_is_left_to_be_done_and_no_test_sleeps():
+    def is_done(path: Path) -> bool:
+        text = path.read_text(encoding="utf-8")
+        sleeps = path.is_relative_to(ROOT / "tests") and "time." + "sleep(" in text
+        return not sleeps and "TO" + "DO" not in text and "FIX" + "ME" not in text
+
+    assert _broken(EVERYTHING, is_done) == []
 
 
 def _module(path: Path) -> str:

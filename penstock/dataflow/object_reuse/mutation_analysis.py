@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dis
-from functools import partial
+from functools import lru_cache, partial
 from types import BuiltinFunctionType, CodeType, MethodDescriptorType
 from typing import Any
 
@@ -37,6 +37,7 @@ def may_change_objects(function: Any) -> bool:
     return _changes(code)
 
 
+@lru_cache(maxsize=1024)  # The function of an operator is analysed for each of its subtasks.
 def _changes(code: CodeType) -> bool:
     if not CHANGING_METHODS.isdisjoint(code.co_names):
         return True
