@@ -225,7 +225,7 @@ def _check_columns(path: Path, file: pq.ParquetFile, columns: Sequence[str] | No
             raise JobError(f"{path} has no column {name!r}; its columns are {', '.join(names)}")
     for name in names if columns is None else columns:
         if names.count(name) > 1:
-            raise JobError(f"{path} has several columns {name!r}, so its rows have no clear fields")
+            raise JobError(f"{path} has several columns {name!r}: list others in columns=[...]")
 
 
 def _check_unchanged(path: Path, payload: dict[str, Any]) -> None:
