@@ -158,6 +158,15 @@ class ColumnBatchSizer(BatchSizer):
 
     def took(self, records: int, seconds: float) -> bool:
         """Adjust the sizes to the duration of the last slice, without its fixed cost."""
-        if records == 1 or seconds < self._fixed_seconds:
-            self._fixed_seconds = seconds
-        return super().took(records, seconds - self._fixed_seconds)
+        if records > 1 and seconds > self._fixed_seconds:
+            return super().took(records, seconds - self._fixed_seconds)
+        # Such a slice does not show what a row costs. If it was full, the next one may be twice as
+        # large.
+        self._fixed_seconds = seconds
+        if records < self.slice:
+            return False
+        more = min(2 * records, self._most)
+        self._fit, self.batch = max(self._fit, more), max(self.batch, more)
+        self._done = max(self._done, more)
+        self.slice = min(self._fit, int(self._done))
+        return True

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from penstock.runtime.task.batch_sizing import (
     COLUMNS_SECONDS,
+    FIRST,
+    PARTS,
     SLICE_SECONDS,
+    TARGET_SECONDS,
     BatchSizer,
     ColumnBatchSizer,
 )
@@ -118,3 +121,15 @@ def test_rows_that_are_dear_come_one_or_two_at_a_time() -> None:
         assert sizer.slice <= 2
         sizer.took(sizer.slice, 3e-4 + sizer.slice * 0.1)
     assert sizer.wanted(1)[0] <= 2
+
+
+def test_single_rows_do_not_show_that_rows_are_cheap() -> None:
+    sizer = ColumnBatchSizer()
+    for _ in range(1000):
+        sizer.took(1, 0.02)
+    batch, batches = sizer.wanted(1)
+    assert batch * batches <= FIRST * PARTS
+    for _ in range(60):
+        sizer.took(sizer.slice, 0.02 + sizer.slice * 1e-3)
+    batch, batches = sizer.wanted(1)
+    assert batch * batches * 1e-3 <= TARGET_SECONDS
