@@ -1,4 +1,4 @@
-"""`map_with_state`, `track` and `join_history` in real processes that are killed."""
+"""Derived streams with state: `track`, `top_k` and others in processes that are killed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ def _job(settings: Settings) -> StreamExecutionEnvironment:
         timeout=10**9,
     ).uid("tracked")
     joined = keyed.join_history(3 * KEYS, lambda value, past: ["past", value, past]).uid("joined")
-    records = tracked.map(lambda pair: ["state", *pair]).uid("states").union(numbered, joined)
+    best = keyed.top_k(2).map(lambda pair: ["best", *pair]).uid("best")
+    halves = numbers.map(lambda number: number // 2).uid("halves")
+    different = halves.distinct().map(lambda number: ["different", number]).uid("different")
+    records = tracked.map(lambda pair: ["state", *pair]).uid("states")
+    records = records.union(numbered, joined, best, different)
     records.sink_to(FileSink(settings.output, JsonLines())).uid("files")
     return env
 
@@ -51,6 +55,8 @@ def _expected(count: int) -> Counter[Any]:
         wanted["numbered", key, value // KEYS + 1] += 1
         past = range(value - 3 * KEYS, value, KEYS)
         wanted["past", value, tuple(number for number in past if number >= 0)] += 1
+        wanted["best", key, (value, value - KEYS) if value >= KEYS else (value,)] += 1
+        wanted["different", value // 2] += value % 2
         ends = key in states and value % 5 == 0
         wanted["state", key, None if ends else value] += 1
         if ends:
