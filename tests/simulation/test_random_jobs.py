@@ -70,15 +70,17 @@ class NeverBlocks(AlignedProtocol):
 
 
 @pytest.mark.parametrize(
-    ("name", "mutant", "mode"),
+    ("name", "mutant", "mode", "first"),
     [
-        ("AtLeastOnceProtocol", NeverAligns, "at least once"),
-        ("AlignedProtocol", NeverBlocks, "exactly once"),
+        # Few jobs find it out: 76 is the only one of the first 90.
+        ("AtLeastOnceProtocol", NeverAligns, "at least once", 70),
+        ("AlignedProtocol", NeverBlocks, "exactly once", 0),
     ],
 )
 def test_a_wrong_protocol_is_found_out(
-    name: str, mutant: type, mode: str, monkeypatch: pytest.MonkeyPatch
+    name: str, mutant: type, mode: str, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_factory, name, mutant)
-    wrong = next((r for r in (run_case(seed, [mode]) for seed in range(100)) if not r.right), None)
+    results = (run_case(seed, [mode]) for seed in range(first, first + 100))
+    wrong = next((result for result in results if not result.right), None)
     assert wrong is not None and wrong.doubled and not wrong.crashes
