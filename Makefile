@@ -25,11 +25,11 @@ check: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m bench.counts
 
-# Three times as many processes as two cores: much of what the tests do is waiting. More of them are
+# More processes than the two cores, because much of what the tests do is waiting. More than five are
 # slower, because they share the caches of the cores. Who has none left takes tests from the others,
 # since some take a hundred times as long as most.
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n 6 --dist worksteal
+	$(BIN)/python -m pytest -q -n 5 --dist worksteal
 
 # The quick tests on the other versions of Python that are installed.
 test-pythons: $(STAMP)
