@@ -60,7 +60,8 @@ class SplitPoller(ABC, Generic[T_co]):
 
         Override this method if the source knows event times.
         """
-        raise NotImplementedError(record)
+        del record
+        raise NotImplementedError(f"{type(self).__name__} has no event times: override timestamp")
 
     def watermark(self) -> int | None:
         """Return the watermark after the records that `poll` has returned, or None.

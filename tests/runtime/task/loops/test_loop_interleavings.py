@@ -21,7 +21,6 @@ from penstock.runtime.task.loops.loop_watermarks import LoopWatermarks
 from tests.simulation import loop_time_mutants as wrong
 from tests.simulation.execution import Edge, Violation
 from tests.simulation.loop_time_model import Idle, Item, LoopGraph, LoopTimeModel, Mark, Row
-from tests.sizes import sized
 
 
 def edges(*ends: str) -> tuple[Edge, ...]:
@@ -90,7 +89,7 @@ LARGE: dict[str, LoopGraph] = {
 }
 
 
-@pytest.mark.skipif(sized(0, 1) == 0, reason="takes minutes")
+@pytest.mark.long
 @pytest.mark.parametrize("name", LARGE)
 def test_larger_loops(name: str) -> None:
     LoopTimeModel(LARGE[name]).search()
