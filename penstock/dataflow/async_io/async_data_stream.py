@@ -56,12 +56,8 @@ class AsyncDataStream:
         run_in: RunIn = "asyncio",
     ) -> DataStream[R]:
         """Add an operator whose results are in the order of the records."""
-        check_type_info("output_type", output_type)
-        strategy = AsyncRetryStrategy.no_restart()
-        return declare_type(
-            _add("ordered_wait", stream, async_function, timeout, strategy, capacity, run_in),
-            output_type,
-        )
+        request = (async_function, timeout, AsyncRetryStrategy.no_restart(), capacity)
+        return _add("ordered_wait", stream, *request, output_type, run_in)
 
     @staticmethod
     def unordered_wait(
@@ -77,12 +73,8 @@ class AsyncDataStream:
 
         No result overtakes a watermark, or is overtaken by one.
         """
-        check_type_info("output_type", output_type)
-        strategy = AsyncRetryStrategy.no_restart()
-        return declare_type(
-            _add("unordered_wait", stream, async_function, timeout, strategy, capacity, run_in),
-            output_type,
-        )
+        request = (async_function, timeout, AsyncRetryStrategy.no_restart(), capacity)
+        return _add("unordered_wait", stream, *request, output_type, run_in)
 
     @staticmethod
     def ordered_wait_with_retry(
@@ -96,12 +88,8 @@ class AsyncDataStream:
         run_in: RunIn = "asyncio",
     ) -> DataStream[R]:
         """Add the operator of `ordered_wait`, which repeats requests as a strategy decides."""
-        check_type_info("output_type", output_type)
-        strategy = _checked("ordered_wait_with_retry", async_retry_strategy)
-        method = "ordered_wait_with_retry"
-        return declare_type(
-            _add(method, stream, async_function, timeout, strategy, capacity, run_in), output_type
-        )
+        request = (async_function, timeout, async_retry_strategy, capacity)
+        return _add("ordered_wait_with_retry", stream, *request, output_type, run_in)
 
     @staticmethod
     def unordered_wait_with_retry(
@@ -115,21 +103,8 @@ class AsyncDataStream:
         run_in: RunIn = "asyncio",
     ) -> DataStream[R]:
         """Add the operator of `unordered_wait`, which repeats requests as a strategy decides."""
-        check_type_info("output_type", output_type)
-        strategy = _checked("unordered_wait_with_retry", async_retry_strategy)
-        method = "unordered_wait_with_retry"
-        return declare_type(
-            _add(method, stream, async_function, timeout, strategy, capacity, run_in), output_type
-        )
-
-
-def _checked(method: str, strategy: Any) -> AsyncRetryStrategy:
-    if not isinstance(strategy, AsyncRetryStrategy):
-        raise GraphError(
-            f"{method} takes an AsyncRetryStrategy, such as AsyncRetryStrategy.fixed_delay(...), "
-            f"not {strategy!r}"
-        )
-    return strategy
+        request = (async_function, timeout, async_retry_strategy, capacity)
+        return _add("unordered_wait_with_retry", stream, *request, output_type, run_in)
 
 
 def _add(
@@ -139,8 +114,15 @@ def _add(
     timeout: DurationLike,
     strategy: AsyncRetryStrategy,
     capacity: int,
+    output_type: Any,
     run_in: RunIn,
 ) -> DataStream[R]:
+    check_type_info("output_type", output_type)
+    if not isinstance(strategy, AsyncRetryStrategy):
+        raise GraphError(
+            f"{method} takes an AsyncRetryStrategy, such as AsyncRetryStrategy.fixed_delay(...), "
+            f"not {strategy!r}"
+        )
     if not isinstance(stream, DataStream):
         raise GraphError(f"{method} takes a stream first, and got {stream!r}")
     if run_in not in get_args(RunIn):
@@ -155,5 +137,5 @@ def _add(
         strategy,
         run_in,
     )
-    made: DataStream[R] = stream._wait_for(operation)
+    made: DataStream[R] = declare_type(stream._wait_for(operation), output_type)
     return made
