@@ -341,6 +341,43 @@ def test_changes_in_place_are_neither_lost_nor_visible_in_an_older_snapshot(make
     ]
 
 
+@pytest.mark.parametrize("threshold", [0, 65536])
+def test_an_entry_that_changed_while_it_was_written_does_not_return_after_its_deletion(
+    make, threshold
+):
+    backend = make(inline_threshold=threshold)
+    table = backend.table("s")
+    table.put("a", [0])
+    capture = backend.capture(1)
+    table.get("a").append(1)
+    older = drive(capture.write(make.root / "1"))[0]
+    table.delete("a")
+    newer = make.snapshot(backend, 2)
+    assert contents(make.restored(older)) == {"a": [0]}
+    assert contents(make.restored(newer)) == {}
+
+
+def test_only_entries_of_older_levels_leave_tombstones(make):
+    backend = make(inline_threshold=0)
+    table, pairs = backend.table("s"), backend.composite_table("m")
+    table.put("kept", 0)
+    pairs.put(("kept", 0), 0)
+    make.snapshot(backend, 1)
+    for i in range(100):
+        table.put(i, i)
+        pairs.put((i, i), i)
+        assert list(pairs.entries_of(i)) == [((i, i), i)]
+        table.delete(i)
+        pairs.delete((i, i))
+        assert not pairs.has_entries(i)
+    assert not table.dirty and not pairs.dirty
+    table.delete("kept")
+    pairs.delete(("kept", 0))
+    assert table.dirty == {"kept": TOMBSTONE}
+    assert pairs.dirty == {("kept", 0): TOMBSTONE}
+    assert contents(make.restored(make.snapshot(backend, 2))) == {}
+
+
 def test_immutable_values_stay_clean_when_looked_up(make):
     backend = make()
     table = backend.table("s")

@@ -15,7 +15,6 @@ from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.joins import as_of_loops as loops
 from penstock.runtime.operators.joins.key_comparison import KeyComparison
 from penstock.runtime.operators.two_inputs.operator import TwoInputOperator
-from penstock.runtime.operators.windowing.window_contents import remove_entry
 from penstock.runtime.operators.windowing.window_output import WindowOutput
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.snapshot.metadata.state_kind import StateKind
@@ -114,7 +113,7 @@ class AsOfJoinOperator(TwoInputOperator):
         """Emit the results of the records of a key and time."""
         entry = key, time
         records = self._records.get(entry)
-        remove_entry(self._records, entry)
+        self._records.delete(entry)
         found, version = self._versions.get(key), None
         place = 0 if found is MISSING else bisect_right(found[0], time)
         if place:

@@ -6,7 +6,6 @@ from bisect import bisect_right
 from typing import Any
 
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.windowing.window_contents import remove_entry
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state import MISSING
 
@@ -73,7 +72,7 @@ class Buckets:
         number, rest = divmod(time - self._delay, self.width)
         entry = key, number - 1
         if not rest and self._table.get(entry) is not MISSING:
-            remove_entry(self._table, entry)
+            self._table.delete(entry)
 
     def _add(self, record: Any, timestamp: int) -> None:
         bucket = self.find((self._context.key, timestamp // self.width))

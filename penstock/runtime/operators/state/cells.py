@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from penstock.dataflow.state import StateTtlConfig
 from penstock.runtime.operators.state.expiry_cleanup import ACCESSES_PER_STEP, ExpiryCleanup
-from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedTable
+from penstock.snapshot.state import MISSING, KeyedTable
 
 __all__ = ["Cells", "ExpiringCells", "PlainCells"]
 
@@ -99,7 +99,7 @@ class ExpiringCells:
         value, used = stored
         now = self._now()
         if used + self._ttl <= now:
-            self._table.dirty[key] = TOMBSTONE
+            self._table.delete(key)
             return value if self._returns_expired else MISSING
         if self._reading_is_use and used != now:
             self._table.dirty[key] = (value, now)
@@ -128,4 +128,4 @@ class ExpiringCells:
 
     def delete(self, key: Any) -> None:
         """Delete the value of a key."""
-        self._table.dirty[key] = TOMBSTONE
+        self._table.delete(key)

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from penstock.dataflow.state import StateTtlConfig
-from penstock.snapshot.state import MARKS, MISSING, TOMBSTONE, KeyedBackend, KeyedTable
+from penstock.snapshot.state import MARKS, MISSING, KeyedBackend, KeyedTable
 
 __all__ = ["ACCESSES_PER_STEP", "ExpiryCleanup"]
 
@@ -79,9 +79,10 @@ class ExpiryCleanup:
         table = self._table
         if self._step_entries:
             for name in ("clean", "dirty"):
-                # Entries that are added during the round have not expired yet.
+                # Entries that are added during the round have not expired yet. The last part is
+                # the first, since entries that are removed move those behind them.
                 end = len(getattr(table, name))
-                for begin in range(0, end, _LISTED_KEYS):
+                for begin in reversed(range(0, end, _LISTED_KEYS)):
                     # A barrier replaces the table's dicts, so each part gets the dict again.
                     last = min(begin + _LISTED_KEYS, end)
                     keys = list(islice(getattr(table, name), begin, last))
@@ -113,7 +114,7 @@ class ExpiryCleanup:
     def _check(self, key: Any, stored: Any) -> None:
         """Delete an entry if its value has expired."""
         if self.has_expired(key, stored):
-            self._table.dirty[key] = TOMBSTONE
+            self._table.delete(key)
             if self._table.kind.is_list:
                 self._shrink(key)
 
@@ -127,4 +128,7 @@ class ExpiryCleanup:
             begin += 1
         while begin < end and table.get((*head, end - 1)) is MISSING:
             end -= 1
-        table.dirty[(*head, None)] = (begin, end) if begin < end else TOMBSTONE
+        if begin < end:
+            table.dirty[(*head, None)] = (begin, end)
+        else:
+            table.delete((*head, None))

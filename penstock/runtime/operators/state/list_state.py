@@ -72,27 +72,30 @@ class CellListState(ListState):
     def update(self, values: Iterable[Any]) -> None:
         """Replace the elements of the current key by `values`."""
         elements = list(_checked(values))
-        entry, put, dirty = self._scope.entry, self._cells.put, self._table.dirty
+        entry, put = self._scope.entry, self._cells.put
         begin, end = self._table.get(entry(None), _EMPTY)
         for index, value in enumerate(elements):
             put(entry(index), value)
         for index in range(max(begin, len(elements)), end):
-            dirty[entry(index)] = TOMBSTONE
+            self._table.delete(entry(index))
         if elements or end:
             self._set_bounds((0, len(elements)))
 
     def clear(self) -> None:
         """Remove all elements of the current key."""
-        entry, dirty = self._scope.entry, self._table.dirty
+        entry, delete = self._scope.entry, self._table.delete
         begin, end = self._table.get(entry(None), _EMPTY)
         if end:
             for index in range(begin, end):
-                dirty[entry(index)] = TOMBSTONE
-            dirty[entry(None)] = TOMBSTONE
+                delete(entry(index))
+            delete(entry(None))
 
     def _set_bounds(self, bounds: tuple[int, int]) -> None:
         begin, end = bounds
-        self._table.dirty[self._scope.entry(None)] = bounds if end > begin else TOMBSTONE
+        if end > begin:
+            self._table.dirty[self._scope.entry(None)] = bounds
+        else:
+            self._table.delete(self._scope.entry(None))
 
     def take(self) -> Any:
         """Return the elements of the current key, and remove them; `MISSING` if there are none."""

@@ -136,7 +136,7 @@ class TableMapState(CellMapState):
 
     def remove(self, key: Any) -> None:
         """Remove `key` from the map, if it is there."""
-        self._table.dirty[self._current.key, key] = TOMBSTONE
+        self._table.delete((self._current.key, key))
 
     def contains(self, key: Any) -> bool:
         """Return whether the map has the key."""

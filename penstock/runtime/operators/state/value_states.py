@@ -41,12 +41,13 @@ class TableValueState(ValueState):
     def update(self, value: Any) -> None:
         """Set the value of the current key. If `value` is None, remove the key's value."""
         if value is None:
-            value = TOMBSTONE
-        self._table.dirty[self._current.key] = value
+            self._table.delete(self._current.key)
+        else:
+            self._table.dirty[self._current.key] = value
 
     def clear(self) -> None:
         """Remove the value of the current key."""
-        self._table.dirty[self._current.key] = TOMBSTONE
+        self._table.delete(self._current.key)
 
 
 class CellValueState(ValueState):

@@ -14,24 +14,13 @@ from typing import Any
 
 from penstock.dataflow.object_reuse import can_change
 from penstock.runtime.operators.windowing.window_aggregation import Aggregation
-from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedTable
+from penstock.snapshot.state import MISSING, KeyedTable
 
-__all__ = ["GROUP", "AggregatedContents", "ListedContents", "WindowContents", "remove_entry"]
+__all__ = ["GROUP", "AggregatedContents", "ListedContents", "WindowContents"]
 
 #: The greatest number of records of a window that are stored together. A snapshot writes only the
 #: groups of records that have changed.
 GROUP = 128
-
-
-def remove_entry(table: KeyedTable, key: Any) -> None:
-    """Remove an entry of a table, without a tombstone if no older level has the key.
-
-    Windows come and go, so tombstones would fill the memory of a job without snapshots.
-    """
-    if table.captured or table.has_cold or key in table.clean:
-        table.dirty[key] = TOMBSTONE
-    else:
-        table.dirty.pop(key, None)
 
 
 class WindowContents(ABC):
@@ -104,7 +93,7 @@ class AggregatedContents(WindowContents):
 
     def clear(self, key: Any, part: Any) -> None:
         """Remove the accumulator of a window."""
-        remove_entry(self._table, (key, part))
+        self._table.delete((key, part))
 
     def combine(self, contents: list[Any]) -> Any:
         """Return the accumulator of several windows or panes together."""
@@ -166,8 +155,8 @@ class ListedContents(WindowContents):
         newest = self._table.get((key, part))
         if newest is not MISSING:
             for number in range(newest[0]):
-                remove_entry(self._table, (key, part, number))
-            remove_entry(self._table, (key, part))
+                self._table.delete((key, part, number))
+            self._table.delete((key, part))
 
     def combine(self, contents: list[Any]) -> Any:
         """Return the records of several windows or panes."""

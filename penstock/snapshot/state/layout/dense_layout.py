@@ -126,7 +126,9 @@ class DenseLayout:
 
     def may_scan(self, now: float) -> bool:
         """Return whether a scan for blocks to flush is due at the time `now`, in seconds."""
-        return self.blocks.is_complete and self._scan.is_due(now)
+        # The table may have tombstones if entries may be deleted again. A block cannot hold them.
+        only_values = self.table.only_immutable
+        return only_values and self.blocks.is_complete and self._scan.is_due(now)
 
     def flush_blocks(self, now: float) -> Iterator[int | None]:
         """Write blocks that are unlikely to change again before the next snapshot."""

@@ -7,14 +7,15 @@ page of a user, and only this entry is written when it changes.
 
 `entries_of` lists the entries of one key. It finds the entries in memory with an *index*, which is
 built when it is first needed. Operators write into the dict `dirty` directly, so the index gets
-new entries later: a dict keeps the order of its insertions, and `entries_of` first adds the
-entries behind the last one that it has seen. So a write costs nothing more than in other tables.
+new entries later: a dict keeps the order of its insertions, so the entries that are not in the
+index are the last ones of the dict. `entries_of` first adds them. So a write costs nothing more
+than in other tables.
 
 Invariants of the index:
 
-* It has each entry of the dirty level up to `_seen`, of each captured map except those behind the
-  place that `_unseen` notes, and of the clean level. Only entries that were read from the cold
-  store may be missing. The cold store has them, too.
+* It has the first `_indexed` entries of the dirty level, all entries of each captured map except
+  the last ones that `_unindexed` counts, and all entries of the clean level. Only entries that were
+  read from the cold store may be missing. The cold store has them, too.
 * A deleted entry stays in the index while the dirty level holds its tombstone. So the entry is in
   the index if it is put again.
 * An entry of the index may have been deleted.
@@ -26,7 +27,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from penstock.snapshot.state.entries import MISSING, TOMBSTONE, StateCodec
+from penstock.snapshot.state.entries import MISSING, StateCodec
 from penstock.snapshot.state.settings import DEFAULT_SETTINGS, StateSettings
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 
@@ -51,7 +52,7 @@ class CompositeTable(KeyedTable):
         settings: the thresholds of the backend.
     """
 
-    __slots__ = ("_index", "_seen", "_unseen")
+    __slots__ = ("_index", "_indexed", "_unindexed")
 
     is_composite = True
 
@@ -65,10 +66,10 @@ class CompositeTable(KeyedTable):
         super().__init__(name, table_id, codec, settings)
         #: The entries in memory by their key, or None until they are first needed.
         self._index: dict[Any, dict[Entry, None]] | None = None
-        # The newest entry of the dirty level that is in the index.
-        self._seen: Any = MISSING
-        # Levels with entries that are not in the index, each with its newest entry that is.
-        self._unseen: list[tuple[dict[Entry, Any], Any]] = []
+        # How many entries of the dirty level are in the index.
+        self._indexed = 0
+        # Levels with entries that are not in the index, each with the number of these entries.
+        self._unindexed: list[tuple[dict[Entry, Any], int]] = []
 
     # --- methods that list the entries of a key ---
 
@@ -115,7 +116,7 @@ class CompositeTable(KeyedTable):
     def clear(self, key: Any) -> None:
         """Delete all entries of `key`."""
         for entry in [entry for entry, _ in self.entries_of(key)]:
-            self.dirty[entry] = TOMBSTONE
+            self.delete(entry)
 
     def _cold_entries_of(self, key: Any, listed: set[Entry]) -> Iterator[tuple[Entry, Any]]:
         for entry, data in self._cold.entries_of(self, key):
@@ -139,28 +140,35 @@ class CompositeTable(KeyedTable):
 
     # --- methods that maintain the index ---
 
+    def delete(self, key: Entry) -> None:
+        """Delete an entry, if it exists; see `KeyedTable.delete`."""
+        if self._index is None or not self._is_only_dirty(key):
+            super().delete(key)
+            return
+        self._current_index()
+        if self.dirty.pop(key, MISSING) is not MISSING:
+            self._indexed -= 1
+            self._drop((key,))
+
     def _current_index(self) -> dict[Any, dict[Entry, None]]:
         """Return the index, with all entries in memory."""
         if self._index is None:
             self._index = {}
-            self._seen = MISSING
-            self._unseen = [(level, MISSING) for level in (self.clean, *self.captured)]
-        for level, seen in self._unseen:
-            self._add_newer(level, seen)
-        self._unseen.clear()
-        self._seen = self._add_newer(self.dirty, self._seen)
+            self._indexed = 0
+            self._unindexed = [(level, len(level)) for level in (self.clean, *self.captured)]
+        for level, count in self._unindexed:
+            self._add_last(level, count)
+        self._unindexed.clear()
+        self._add_last(self.dirty, len(self.dirty) - self._indexed)
+        self._indexed = len(self.dirty)
         return self._index
 
-    def _add_newer(self, level: dict[Entry, Any], seen: Any) -> Any:
-        """Add the entries of a level behind the entry `seen`, and return the newest entry."""
-        newer: list[Entry] = []
-        for entry in reversed(level):
-            if entry is seen:
-                break
-            newer.append(entry)
-        newer.reverse()
-        self._add(newer)
-        return newer[-1] if newer else seen
+    def _add_last(self, level: dict[Entry, Any], count: int) -> None:
+        """Add the last `count` entries of a level to the index, in their order."""
+        if count:
+            newest = list(islice(reversed(level), count))
+            newest.reverse()
+            self._add(newest)
 
     def _add(self, entries: Iterable[Entry]) -> None:
         index = self._index
@@ -190,19 +198,20 @@ class CompositeTable(KeyedTable):
 
     def seal(self, *, whole: bool) -> dict[Any, Any]:
         """Turn the dirty map into a captured map; see `KeyedTable.seal`."""
+        count = len(self.dirty) - self._indexed
         entries = super().seal(whole=whole)
-        if self._index is not None and entries:
+        if self._index is not None and count:
             # The map of a whole state begins with the entries of older levels. They are in the
-            # index, or in a map that is in `_unseen`.
-            self._unseen.append((entries, self._seen))
-        self._seen = MISSING
+            # index, or counted in `_unindexed`.
+            self._unindexed.append((entries, count))
+        self._indexed = 0
         return entries
 
     def release_oldest_capture(self) -> None:
         """Drop the oldest captured map, after all its entries were written."""
         oldest = self.captured[0]
         super().release_oldest_capture()
-        self._unseen = [(level, seen) for level, seen in self._unseen if level is not oldest]
+        self._unindexed = [(level, n) for level, n in self._unindexed if level is not oldest]
 
     def absorb(self, keys: Sequence[Any], values: Sequence[Any], *, marked: bool) -> None:
         """Add entries to the clean level; see `KeyedTable.absorb`."""
@@ -218,26 +227,27 @@ class CompositeTable(KeyedTable):
     def forget_dirty(self, keys: Iterable[Any]) -> None:
         """Remove entries from the dirty map, after they were written and became clean."""
         forgotten = list(keys)
+        if self._index is not None:
+            self._current_index()
         super().forget_dirty(forgotten)
         if self._index is not None:
-            if self._seen not in self.dirty:
-                self._seen = MISSING
+            self._indexed = len(self.dirty)
             self._drop(entry for entry in forgotten if not self._is_captured(entry))
 
     def mark_all_dirty(self) -> None:
         """Mark all clean entries as dirty, since the database of rows does not hold them."""
         super().mark_all_dirty()
-        self._seen = MISSING
+        self._indexed = 0
 
     def merge_levels(self) -> None:
         """Move all clean entries to the dirty level; see `KeyedTable.merge_levels`."""
         super().merge_levels()
-        self._seen = MISSING
+        self._indexed = 0
 
     def drop_entries(self) -> None:
         """Remove all entries, and the index."""
         super().drop_entries()
-        self._index, self._seen, self._unseen = None, MISSING, []
+        self._index, self._indexed, self._unindexed = None, 0, []
 
     def evict(self, count: int) -> list[Any]:
         """Evict up to `count` of the oldest clean entries, and return their keys."""

@@ -14,6 +14,9 @@ Invariants:
 * A table returns a mutable value only while its key is dirty. If a captured map holds the same
   object, the table first replaces it there by its encoded bytes. So a change in place is never
   lost, and never visible in an older snapshot.
+* Before the first eviction, each key in RocksDB is clean, captured or *outdated*. An outdated key
+  is not clean, since the value in RocksDB is older than that of a level in memory. So `delete`
+  knows whether RocksDB may hold an entry, and needs a tombstone.
 
 An operator may use a mutable value only while it processes the record for which it looked the value
 up. It must not store a mutable object under several keys or in several tables.
@@ -74,7 +77,7 @@ class KeyedTable:
     * To read, they call `table.dirty.get(key, MISSING)`. If the result is `MISSING`, they call
       `table.lookup(key)`. `TOMBSTONE` means that there is no value.
     * To write, they execute `table.dirty[key] = value`.
-    * To delete, they execute `table.dirty[key] = TOMBSTONE`.
+    * To delete, they call `table.delete(key)`, which writes `TOMBSTONE` where it is needed.
 
     Each capture replaces the dict, so a loop must read the attribute again for each batch.
 
@@ -89,7 +92,9 @@ class KeyedTable:
         "_codec",
         "_cold",
         "_is_immutable",
+        "_outdated",
         "_settings",
+        "_was_merged",
         "captured",
         "clean",
         "dirty",
@@ -131,6 +136,11 @@ class KeyedTable:
         #: Whether no entry is ever deleted and no value can change in place; see
         #: `declare_immutable`.
         self.only_immutable = False
+        #: Keys that RocksDB holds with a value that is older than the value in memory. All of them
+        #: are dirty or captured.
+        self._outdated: set[Any] = set()
+        #: Whether `merge_levels` was called, so that RocksDB may hold any dirty entry.
+        self._was_merged = False
         self.size = EntrySize(codec, settings)
         self._codec = codec
         self._is_immutable = codec.is_immutable
@@ -194,8 +204,26 @@ class KeyedTable:
         self.dirty[key] = value
 
     def delete(self, key: Any) -> None:
-        """Delete the entry of `key`, if there is one."""
-        self.dirty[key] = TOMBSTONE
+        """Delete the entry of `key`, if there is one.
+
+        This writes a tombstone only if an older level or RocksDB may have an entry of the key.
+        Otherwise the tombstones of short-lived keys would fill the memory of a job without
+        snapshots.
+        """
+        if self._is_only_dirty(key):
+            self.dirty.pop(key, None)
+        else:
+            self.dirty[key] = TOMBSTONE
+
+    def _is_only_dirty(self, key: Any) -> bool:
+        """Return whether neither an older level nor RocksDB has an entry of the key."""
+        return not (
+            self.has_cold
+            or self.captured
+            or key in self.clean
+            or key in self._outdated
+            or self._was_merged
+        )
 
     def hot_value(self, key: Any) -> Any:
         """Return the newest value or mark of `key` in memory, or `MISSING`.
@@ -266,17 +294,24 @@ class KeyedTable:
             values: the value of each key, from the dirty map or a captured map.
             marked: whether tombstones or encoded values may be among `values`.
         """
-        clean = self.clean
+        clean, outdated = self.clean, self._outdated
         if not marked:
             clean.update(zip(keys, values, strict=True))
+            if outdated:
+                outdated.difference_update(keys)
             return
         for key, value in zip(keys, values, strict=True):
-            if type(value) in MARKS:
-                # The key was deleted, or has a newer entry. In both cases the older clean value
-                # must not become visible.
-                clean.pop(key, None)
-            else:
+            if type(value) not in MARKS:
                 clean[key] = value
+                outdated.discard(key)
+                continue
+            # The key was deleted, or has a newer entry. In both cases the older clean value must
+            # not become visible.
+            clean.pop(key, None)
+            if value is TOMBSTONE:
+                outdated.discard(key)
+            else:
+                outdated.add(key)
 
     def add_restored(self, entries: Iterable[tuple[Any, Any]]) -> None:
         """Add entries of a restored snapshot to the clean level."""
@@ -295,6 +330,7 @@ class KeyedTable:
     def mark_all_dirty(self) -> None:
         """Mark all clean entries as dirty, since the database of rows does not hold them."""
         self.dirty, self.clean = {**self.clean, **self.dirty}, {}
+        self._outdated.clear()
 
     def merge_levels(self) -> None:
         """Move all clean entries to the dirty level. There must be no captured map.
@@ -303,6 +339,7 @@ class KeyedTable:
         """
         self.clean.update(self.dirty)
         self.dirty, self.clean = self.clean, {}
+        self._was_merged = True
 
     def attach(self, reader: ColdReader) -> None:
         """Set the reader of the entries that are in RocksDB only."""
@@ -318,6 +355,7 @@ class KeyedTable:
     def drop_entries(self) -> None:
         """Remove all entries, which are in memory only. There must be no captured map."""
         self.dirty, self.clean = {}, {}
+        self._outdated.clear()
 
     # --- methods that measure memory ---
 

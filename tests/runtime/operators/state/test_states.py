@@ -262,3 +262,28 @@ def test_states_of_a_namespace_are_apart_and_can_be_merged(make):
     assert dict(windows.items()) == {"of": (0, 5)} and values.value() == (0, 5)
     with pytest.raises(GraphError, match="no descriptor"):
         store.of_descriptor("v")
+
+
+def test_states_that_are_cleared_again_take_no_memory_without_snapshots(make):
+    backend = make()
+    context = context_of(backend)
+    value = context.get_state(ValueStateDescriptor("v"))
+    single = context.get_reducing_state(ReducingStateDescriptor("r", Longest()))
+    items = context.get_list_state(ListStateDescriptor("l"))
+    entries = context.get_map_state(MapStateDescriptor("m"))
+    for key in range(100):
+        context.key = key
+        value.update([key])
+        single.add("x")
+        items.add_all([1, 2])
+        entries.put("k", 1)
+        assert list(entries.items()) == [("k", 1)]
+        for state in (value, single, items, entries):
+            state.clear()
+        value.update(1)
+        value.update(None)
+        items.update([1])
+        items.update([])
+        entries.put("k", 2)
+        entries.remove("k")
+    assert backend.tables.memory_bytes() == 0

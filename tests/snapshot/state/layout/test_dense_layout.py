@@ -476,3 +476,14 @@ def test_changes_in_blocks_of_higher_numbers_are_restored_with_a_dense_table(mak
     assert is_dense(restored)
     assert contents(make.restored(handle)) == {f"k{i}": (i, 7) for i in range(COUNT)}
     assert entries(restored) == COUNT
+
+
+def test_a_dense_table_whose_entries_may_be_deleted_flushes_no_blocks(make):
+    backend = dense_backend(make, settings=EAGER)
+    table = backend.table("s")
+    fill(backend, COUNT, lambda i: -i)
+    table.allow_mutable()
+    table.delete("k1")
+    drive(backend.flush_eagerly())
+    expected = {f"k{i}": -i for i in range(COUNT) if i != 1}
+    assert contents(make.restored(make.snapshot(backend, 4))) == contents(backend) == expected

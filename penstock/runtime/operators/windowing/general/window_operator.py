@@ -27,7 +27,6 @@ from penstock.runtime.operators.windowing.window_contents import (
     AggregatedContents,
     ListedContents,
     WindowContents,
-    remove_entry,
 )
 from penstock.runtime.operators.windowing.window_parts import part_of, window_of
 from penstock.runtime.serialization.record_batch import RecordBatch
@@ -194,7 +193,7 @@ class WindowOperator(BaseWindowOperator):
         if pairs:
             self._merging.put(key, pairs)
         else:
-            remove_entry(self._merging, key)
+            self._merging.delete(key)
 
     def _merge_windows(
         self, windows: list[Any], merged: Callable[[Iterable[Any], Any], None]

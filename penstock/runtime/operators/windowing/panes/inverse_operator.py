@@ -6,7 +6,6 @@ from typing import Any
 
 from penstock.dataflow.functions import method_of
 from penstock.runtime.operators.windowing.panes.pane_operator import PaneOperator
-from penstock.runtime.operators.windowing.window_contents import remove_entry
 from penstock.snapshot.state import MISSING
 
 __all__ = ["InversePaneOperator"]
@@ -42,7 +41,7 @@ class InversePaneOperator(PaneOperator):
         end, watermark = self.panes.size - 1, self.context.watermark
         states = self.backend.scan(self.RUNNING)
         for key in [key for key, running in states if running[0] + end > watermark]:
-            remove_entry(self._running, key)
+            self._running.delete(key)
 
     def on_timer(self, time: int, namespace: Any, *, is_event: bool) -> None:
         """Fire the window of the current key that ends at a time, or remove a pane."""
@@ -76,7 +75,7 @@ class InversePaneOperator(PaneOperator):
             self._running.dirty[key] = window, value, count
             self._timers.register(key, None, time + panes.slide)
         else:
-            remove_entry(self._running, key)
+            self._running.delete(key)
         if not self._lateness:
             self._remove_leaving(key, window, left)
 

@@ -9,7 +9,6 @@ from penstock.dataflow.windows.time_windows import without_timestamp
 from penstock.runtime.operators.windowing.base import BaseWindowOperator
 from penstock.runtime.operators.windowing.sessions import session_loops as loops
 from penstock.runtime.operators.windowing.window_aggregation import Aggregation
-from penstock.runtime.operators.windowing.window_contents import remove_entry
 from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["SessionOperator"]
@@ -60,7 +59,7 @@ class SessionOperator(BaseWindowOperator):
             else:
                 self._emit_span(key, start, end, accumulator)
         if not left:
-            remove_entry(self._table, key)
+            self._table.delete(key)
         elif len(left) < len(sessions):
             self._table.put(key, left)
 
