@@ -86,6 +86,11 @@ class GeneratorSource(Source[T], Generic[T]):
         self.clock = clock
         self.bounded = count is not None
 
+    @property
+    def reads_in_turns(self) -> bool:
+        """Return True, since the indices of all splits belong together."""
+        return True
+
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         """Return an enumerator that assigns one split to each reader."""
         return SubtaskEnumerator([[i, parallelism] for i in range(parallelism)], parallelism)

@@ -82,6 +82,11 @@ class IterableSource(Source[T], Generic[T]):
         self.blocking = blocking
         self.shared = not _takes_subtask(factory)
 
+    @property
+    def reads_in_turns(self) -> bool:
+        """Return True, since each split was one of several parallel parts at first."""
+        return True
+
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         """Return an enumerator that assigns one split to each reader.
 

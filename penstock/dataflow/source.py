@@ -230,10 +230,7 @@ class Source(ABC, Generic[T_co]):
     Attributes:
         rewindable: whether every split can be read again from a position. Exactly-once processing
             needs this. If it is False, the client gets a note that a failure may lose records.
-        bounded: whether every split has an end. A task reads the splits of a bounded source one
-            after the other. The splits of an unbounded source are assigned evenly to all tasks. A
-            task then opens a reader for each of its splits at once, and reads them in turn. So all
-            splits are read at any parallelism.
+        bounded: whether every split has an end.
         emits_watermarks: whether reads may have a watermark. The source then has event time even if
             the program gives it no watermark strategy.
         requests_snapshots: whether snapshots are taken only when the source requests one. Only a
@@ -245,13 +242,27 @@ class Source(ABC, Generic[T_co]):
     emits_watermarks: bool = False
     requests_snapshots: bool = False
 
+    @property
+    def reads_in_turns(self) -> bool:
+        """Whether a task opens all its splits at once, and reads them in turns.
+
+        The splits are then assigned evenly to all tasks, as far as there are some, before the tasks
+        begin to read. Each open split has a reader. So the watermark of a task is that of its
+        slowest split.
+
+        Otherwise a task requests a split when it needs one, and reads its splits one after the
+        other. This suits files, and is the default for bounded sources. The splits of an unbounded
+        source may never end, so it must read them in turns.
+        """
+        return not self.bounded
+
     @abstractmethod
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         """Return a split enumerator for a run with `parallelism` readers."""
 
     @abstractmethod
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Return a reader for one subtask, or for one split if the source is unbounded."""
+        """Return a reader for one subtask, or for one split if splits are read in turns."""
 
     def validate(self) -> None:
         """Raise a `GraphError` if an argument of the source is wrong.

@@ -77,12 +77,14 @@ class PacedSource(Source):
         splits: the lines of each.
         pause_seconds: after every third read.
         blocking: read in a thread.
+        reads_in_turns: all splits of a task are read in turns.
     """
 
     ledger: int
     splits: list[list[str]]
     pause_seconds: float
     blocking: bool
+    reads_in_turns: bool = False  # type: ignore[misc, assignment]
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         return ListEnumerator([Split(str(i), i) for i in range(len(self.splits))])

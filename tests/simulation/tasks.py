@@ -407,7 +407,7 @@ class Cluster:
                 task.taken[uid], task.given[uid] = [*taken], [*given]
         if task.source_input is not None:
             if restore is None:
-                task.source_input.assign(Split(str(id[1])), None)
+                task.source_input.assign(Split(str(id[1])))
             elif own is not None:
                 task.source_input.restore(own.small)
             task.source_input.no_more()

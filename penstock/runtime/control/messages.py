@@ -110,16 +110,12 @@ class SplitWanted:
 
 @dataclass(frozen=True)
 class SplitAssigned:
-    """Assigns a split to a source task.
-
-    The task reads the split from `position`, or from its start if `position` is None.
-    """
+    """Assigns a split to a source task, which reads it from its start."""
 
     chain: int
     subtask: int
     id: str
     payload: Any
-    position: Any
 
 
 @dataclass(frozen=True)

@@ -1,187 +1,221 @@
 """The input of a source task: splits that the JobManager assigns, and the positions in them.
 
-A bounded source reads its splits one after the other (`SequentialSourceInput`). The splits of an
-unbounded source may never end, so its task reads all of them at once, in turns
-(`MultiplexedSourceInput` in `multiplexed_source`).
+Open splits are read in turns: each read of the task returns records of the next split that has
+records. A task opens a split in two cases:
+
+* The source reads its splits in turns (`Source.reads_in_turns`), so a split is opened as soon as it
+  is assigned.
+* A split that an earlier run has begun is opened when it is restored. Its records have come between
+  those of other splits, so its event time must hold the watermark together with theirs.
+
+The other splits are read one after the other. (Flink: a source reader that reads several splits.)
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
+
+import trio
 
 from penstock.dataflow.source import SourceReader, Split
 from penstock.runtime.operators.event_time.source_watermarks import SourceWatermarks
 from penstock.runtime.operators.split_reader import (
     OffloadRead,
+    SplitReader,
     Wait,
     make_split_reader,
 )
-from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
+from penstock.runtime.system.signal import Signal
 
-__all__ = ["SequentialSourceInput", "SourceInput"]
+__all__ = ["SourceInput"]
 
 
-class SourceInput(ABC):
+@dataclass(eq=False)
+class _Reading:
+    """A reader with its open split, and the pump that runs if the reader blocks."""
+
+    reader: SplitReader
+    signal: Signal
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+    async def pump(self, offload: OffloadRead) -> None:
+        with self.scope:
+            await self.reader.pump(offload, self.signal.wait_for)
+
+    def close(self) -> None:
+        self.scope.cancel()
+        self.reader.close()
+
+
+class SourceInput:
     """The splits of one source task, from which the task reads its records.
 
     Arguments:
+        create_reader: a function that creates a reader. A reader has one split at a time.
+        clock: a function that returns the time in seconds.
         request: a function that requests a split from the JobManager. It is called again only after
             an answer.
+        wake: a function that wakes the task. It is called when the task has something to do.
+        watermarks: the event time of the source; None if it has no watermark strategy.
+        in_turns: whether each split is opened as soon as it is assigned.
     """
 
-    #: Whether `pump` must run, because readers may block.
-    pumping: bool
-
     def __init__(
-        self, request: Callable[[], None], watermarks: SourceWatermarks | None = None
+        self,
+        create_reader: Callable[[], SourceReader],
+        clock: Callable[[], float],
+        request: Callable[[], None],
+        wake: Callable[[], None],
+        watermarks: SourceWatermarks | None = None,
+        *,
+        in_turns: bool,
     ) -> None:
-        self._request = request
-        #: The event time of the source; None if it has no watermark strategy.
         self.watermarks = watermarks
+        self._create_reader = create_reader
+        self._clock, self._request, self._wake = clock, request, wake
+        self._in_turns = in_turns
         self._requested = False
         self._no_more = False
+        #: The readers with an open split. The next read begins with the first one.
+        self._open: deque[_Reading] = deque()
+        #: The splits that are not open yet, with their positions.
+        self._waiting: deque[tuple[Split, Any]] = deque()
+        #: The readers without a split. The first one is created early, to find out whether the
+        #: source's readers block.
+        self._free: list[_Reading] = []
+        #: The readers whose pumps are not started yet.
+        self._unstarted: list[_Reading] = []
+        self._free.append(self._new_reading())
+        #: Whether `pump` must run, because readers may block.
+        self.pumping = self._free[0].reader.pumping
 
     @property
-    @abstractmethod
     def ended(self) -> bool:
         """Return whether all splits are read to their ends and no more splits will come."""
+        return self._no_more and not self._open and not self._waiting
 
     @property
-    @abstractmethod
     def wake_at(self) -> float | None:
-        """Return the time at which the source has records again, in seconds.
+        """Return the earliest time at which a split has records again, in seconds.
 
-        Return None if there may be records now, or if the time is unknown.
+        Return None if a split may have records now, or if there is no split.
         """
+        times = [reading.reader.wake_at for reading in self._open]
+        known = [time for time in times if time is not None]
+        return min(known) if known and len(known) == len(times) else None
 
     def restore(self, state: Any) -> None:
         """Add the splits that `snapshot` returned before a restart, with their positions."""
         for id, payload, position in state:
             self._add(Split(id, payload), position)
 
-    @abstractmethod
     def snapshot(self) -> list[list[Any]]:
         """Return the id, the payload and the position of each unfinished split.
 
         The position is behind the last batch that the task has emitted.
         """
+        splits = []
+        for reading in self._open:
+            split = reading.reader.split
+            assert split is not None
+            splits.append([split.id, split.payload, reading.reader.snapshot_position()])
+        return splits + [[split.id, split.payload, at] for split, at in self._waiting]
 
-    def assign(self, split: Split, position: Any) -> None:
-        """Add a split that the JobManager has assigned to this task."""
+    def assign(self, split: Split) -> None:
+        """Add a split that was assigned to this task, which reads it from its start."""
         self._requested = False
-        self._add(split, position)
+        self._add(split, None)
 
     def no_more(self) -> None:
         """Record that the JobManager has no more splits for this task."""
         self._no_more = self._requested = True
 
-    @abstractmethod
     def read(self, max_records: int) -> RecordBatch | None:
-        """Return at most `max_records` records, or None if there are none now.
+        """Read the next split that has records, and return at most `max_records` records.
 
-        The list is empty if a reader was called and returned no records.
+        Returns:
+            None if no split has records now. The batch is empty if a reader was called and returned
+            no records.
         """
+        self._advance()
+        empty = False
+        for _ in range(len(self._open)):
+            reading = self._open[0]
+            batch = reading.reader.read(max_records)
+            self._open.rotate(-1)
+            if reading.reader.split is None:
+                self._finish(self._open.pop())
+            if batch:
+                return batch
+            empty = empty or batch is not None
+        return EMPTY if empty else None
 
-    @abstractmethod
+    def _finish(self, reading: _Reading) -> None:
+        """Handle the end of the split of a reader."""
+        if self._in_turns:
+            reading.close()
+        else:
+            self._free.append(reading)
+            self._advance()
+
+    def _advance(self) -> None:
+        """Open the next split if no split is open, and request a split if none is waiting.
+
+        The next split is requested early, so that it is assigned before the current split ends.
+        """
+        if self._waiting and not self._open:
+            self._open_split(*self._waiting.popleft())
+        if not self._waiting and not self._requested:
+            self._requested = True
+            self._request()
+
+    def _add(self, split: Split, position: Any) -> None:
+        # The first split is opened at once, so that it counts as begun in all snapshots.
+        if self._in_turns or position is not None or not self._open:
+            self._open_split(split, position)
+        else:
+            self._waiting.append((split, position))
+
+    def _open_split(self, split: Split, position: Any) -> None:
+        reading = self._free.pop() if self._free else self._new_reading()
+        reading.reader.open(split, position)
+        self._open.append(reading)
+
+    def _new_reading(self) -> _Reading:
+        signal = Signal()
+
+        def wake() -> None:
+            signal.set()
+            self._wake()
+
+        reader = make_split_reader(self._create_reader(), self._clock, wake, self.watermarks)
+        reading = _Reading(reader, signal)
+        if reader.pumping:
+            self._unstarted.append(reading)
+            self._wake()
+        return reading
+
     async def pump(self, offload: OffloadRead, wait: Wait) -> None:
-        """Read the splits in threads, one batch ahead of the task, until cancelled.
+        """Read each open split in threads, one batch ahead of the task, until cancelled.
 
         Arguments:
             offload: a function that runs a blocking read in a thread.
             wait: a function that waits until a condition holds. It checks the condition when the
                 task is woken.
         """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close all readers, even while threads are blocked in their methods."""
-
-    @abstractmethod
-    def _add(self, split: Split, position: Any) -> None:
-        """Add a split. The task reads it from `position`, or from its start if that is None."""
-
-    def _request_split(self) -> None:
-        if not self._requested:
-            self._requested = True
-            self._request()
-
-
-class SequentialSourceInput(SourceInput):
-    """The splits of one task of a bounded source, which are read one after the other.
-
-    The next split is requested early, so that it is assigned before the current split ends.
-
-    Arguments:
-        reader: the source's reader.
-        clock: a function that returns the time in seconds.
-        request: a function that requests a split from the JobManager. It is called again only after
-            an answer.
-        wake: a function that wakes the task. It is called when the task has something to do.
-    """
-
-    def __init__(
-        self,
-        reader: SourceReader,
-        clock: Callable[[], float],
-        request: Callable[[], None],
-        wake: Callable[[], None],
-        watermarks: SourceWatermarks | None = None,
-    ) -> None:
-        super().__init__(request, watermarks)
-        self._current = make_split_reader(reader, clock, wake, watermarks)
-        self.pumping = self._current.pumping
-        self._queue: deque[tuple[Split, Any]] = deque()
-
-    @property
-    def ended(self) -> bool:
-        """Return whether all splits are read to their ends and no more splits will come."""
-        return self._no_more and self._current.split is None and not self._queue
-
-    @property
-    def wake_at(self) -> float | None:
-        """Return the time at which the current split has records again, in seconds.
-
-        Return None if the reader has not returned such a time.
-        """
-        return self._current.wake_at
-
-    def snapshot(self) -> list[list[Any]]:
-        """Return the id, the payload and the position of each unfinished split."""
-        splits = [[split.id, split.payload, position] for split, position in self._queue]
-        current = self._current
-        if current.split is not None:
-            splits.insert(0, [current.split.id, current.split.payload, current.snapshot_position()])
-        return splits
-
-    def read(self, max_records: int) -> RecordBatch | None:
-        """Return at most `max_records` records, or None if no records are ready."""
-        current = self._current
-        if current.split is None or not self._requested:
-            self._advance()
-            if current.split is None:
-                return None
-        records = current.read(max_records)
-        if current.split is None:
-            self._advance()
-        return records
-
-    def _add(self, split: Split, position: Any) -> None:
-        self._queue.append((split, position))
-
-    def _advance(self) -> None:
-        """Open the next split if no split is open, and request a split if none is queued."""
-        if self._current.split is None and self._queue:
-            self._current.open(*self._queue.popleft())
-        if not self._queue:
-            self._request_split()
-
-    async def pump(self, offload: OffloadRead, wait: Wait) -> None:
-        """Read the split in a thread, one batch ahead of the task, until cancelled."""
-        await self._current.pump(offload, wait)
+        async with trio.open_nursery() as nursery:
+            while True:
+                await wait(lambda: bool(self._unstarted), None)
+                while self._unstarted:
+                    nursery.start_soon(self._unstarted.pop(0).pump, offload)
 
     def close(self) -> None:
-        """Close the reader, even while a thread is blocked in one of its methods."""
-        self._current.close()
+        """Close all readers, even if one of them raises an error or blocks a thread."""
+        with ExitStack() as stack:
+            for reading in (*self._free, *self._open):
+                stack.callback(reading.close)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 from penstock.dataflow.source import Split
 from penstock.runtime.network.elements import Barrier
@@ -32,10 +31,9 @@ class BarrierMail:
 
 @dataclass(frozen=True)
 class SplitMail:
-    """Assigns a split to a source task, which begins to read it at `position`."""
+    """Assigns a split to a source task, which reads it from its start."""
 
     split: Split
-    position: Any
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ A task has these parts: `mailbox` (messages of the JobManager), `slice_runner` a
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, Protocol
+from typing import Protocol
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.source import Split
@@ -156,9 +156,9 @@ class Task:
             while self._mailbox:
                 self._handle_mail(self._mailbox.popleft())
 
-    def assign(self, split: Split, position: Any = None) -> None:
-        """Add a split. The task reads it from `position`, or from its start if that is None."""
-        self._mailbox.append(SplitMail(split, position))
+    def assign(self, split: Split) -> None:
+        """Add a split, which the task reads from its start."""
+        self._mailbox.append(SplitMail(split))
 
     def no_more_splits(self) -> None:
         """Record that there are no more splits for this source task."""
@@ -367,8 +367,8 @@ class Task:
                     self._end()
             case _ if self.source_input is None:
                 raise ProtocolError(f"{mail} for task {self.id}, which is no source")
-            case SplitMail(split, position):
-                self.source_input.assign(split, position)
+            case SplitMail(split):
+                self.source_input.assign(split)
             case NoMoreSplitsMail():
                 self.source_input.no_more()
 

@@ -32,8 +32,7 @@ from penstock.runtime.operators.event_time.watermark_operators import (
     TimestampsOperator,
 )
 from penstock.runtime.operators.factory import make_operator
-from penstock.runtime.operators.multiplexed_source import MultiplexedSourceInput
-from penstock.runtime.operators.source_input import SequentialSourceInput, SourceInput
+from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.operators.two_inputs.factory import make_two_input_operator
 from penstock.runtime.system.system import System
 from penstock.runtime.task.chain_runner import ChainRunner, TypedChainRunner
@@ -206,9 +205,9 @@ class TaskFactory:
 
         clock, request = self._system.clock, partial(request_split, chain.id)
         wake, watermarks = parts.signals.wake_source, parts.watermarks
-        if source.bounded:
-            return SequentialSourceInput(create_reader(), clock, request, wake, watermarks)
-        return MultiplexedSourceInput(create_reader, clock, request, wake, watermarks)
+        return SourceInput(
+            create_reader, clock, request, wake, watermarks, in_turns=source.reads_in_turns
+        )
 
     def _checkpoint_writer(
         self, backends: dict[str, KeyedBackend], responder: CheckpointResponder

@@ -49,8 +49,8 @@ class TaskSlot:
             ProtocolError: if the message is not a command for tasks.
         """
         match message:
-            case m.SplitAssigned(chain, _, id, payload, position):
-                self._tasks[chain].task.assign(Split(id, payload), position)
+            case m.SplitAssigned(chain, _, id, payload):
+                self._tasks[chain].task.assign(Split(id, payload))
                 self._tasks[chain].wake_source()
             case m.NoMoreSplits(chain, _):
                 self._tasks[chain].task.no_more_splits()

@@ -8,8 +8,13 @@ from typing import Any
 import trio
 import trio.testing
 
+from penstock import WatermarkStrategy
 from penstock.dataflow.source import Read, SourceReader, Split
-from penstock.runtime.operators.source_input import SequentialSourceInput
+from penstock.runtime.operators.event_time.source_watermarks import (
+    SourceWatermarks,
+    join_position,
+)
+from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.serialization.record_batch import RecordBatch
 from tests.runtime.network.channels import Clock
 
@@ -32,9 +37,18 @@ class Later(SourceReader):
         return Read([], 0, wait_seconds=self.seconds)
 
 
+def source_input(
+    reader: SourceReader,
+    clock: Callable[[], float],
+    request: Callable[[], None] = lambda: None,
+    wake: Callable[[], None] = lambda: None,
+) -> SourceInput:
+    return SourceInput(lambda: reader, clock, request, wake, in_turns=False)
+
+
 def input_at(now, reader):
-    source = SequentialSourceInput(reader, lambda: now[0], lambda: None, lambda: None)
-    source.assign(Split("only"), None)
+    source = source_input(reader, lambda: now[0])
+    source.assign(Split("only"))
     source.no_more()
     return source
 
@@ -61,9 +75,9 @@ def test_a_reader_that_is_read_in_a_thread_does_not_wake_the_task_by_the_clock()
 
 def test_there_is_no_time_to_wake_at_without_a_split_or_a_wait():
     now = [100.0]
-    source = SequentialSourceInput(Later(0.0), lambda: now[0], lambda: None, lambda: None)
+    source = source_input(Later(0.0), lambda: now[0])
     assert source.wake_at is None
-    source.assign(Split("only"), None)
+    source.assign(Split("only"))
     assert rows(source.read(10)) == []
     assert source.wake_at is None
 
@@ -93,7 +107,7 @@ class Reader(SourceReader):
 class Fed:
     def __init__(self, reader: Reader) -> None:
         self.clock, self.asked, self.woken = Clock(), 0, 0
-        self.source = SequentialSourceInput(reader, self.clock, self._ask, self._wake)
+        self.source = source_input(reader, self.clock, self._ask, self._wake)
 
     def _ask(self) -> None:
         self.asked += 1
@@ -107,10 +121,10 @@ def test_a_source_input_requests_a_split_and_one_ahead_only_once() -> None:
     assert fed.source.read(10) is None
     assert fed.source.read(10) is None
     assert fed.asked == 1
-    fed.source.assign(Split("a", 3), None)
+    fed.source.assign(Split("a", 3))
     assert rows(fed.source.read(10)) == [0, 1]
     assert fed.asked == 2
-    fed.source.assign(Split("b", 1), None)
+    fed.source.assign(Split("b", 1))
     assert rows(fed.source.read(10)) == [2]
     assert rows(fed.source.read(10)) == [0]
     fed.source.no_more()
@@ -120,8 +134,8 @@ def test_a_source_input_requests_a_split_and_one_ahead_only_once() -> None:
 
 def test_a_snapshot_has_the_position_after_the_last_emitted_batch() -> None:
     fed = Fed(Reader())
-    fed.source.assign(Split("a", 5), None)
-    fed.source.assign(Split("b", 2), None)
+    fed.source.assign(Split("a", 5))
+    fed.source.assign(Split("b", 2))
     fed.source.read(10)
     assert fed.source.snapshot() == [["a", 5, 2], ["b", 2, None]]
     reader = Reader()
@@ -137,7 +151,7 @@ def test_a_snapshot_has_the_position_after_the_last_emitted_batch() -> None:
 
 def test_a_source_input_waits_until_its_reader_has_records_again() -> None:
     fed = Fed(Reader(wait_seconds=1.0))
-    fed.source.assign(Split("a", 5), None)
+    fed.source.assign(Split("a", 5))
     assert rows(fed.source.read(10)) == [0, 1]
     assert fed.source.wake_at == 1.0
     assert fed.source.read(10) is None
@@ -148,14 +162,14 @@ def test_a_source_input_waits_until_its_reader_has_records_again() -> None:
 
 def test_records_that_a_thread_has_read_ahead_do_not_count_as_emitted() -> None:
     async def main() -> None:
-        fed = Fed(Reader(blocking=True))
+        fed = Fed(Reader())
         signal = trio.Event()
 
         def wake() -> None:
             nonlocal signal
             signal.set()
 
-        fed.source = SequentialSourceInput(fed.source._current._reader, fed.clock, fed._ask, wake)
+        fed.source = source_input(Reader(blocking=True), fed.clock, fed._ask, wake)
 
         async def offload(function: Callable[[], Read]) -> Read:
             await trio.lowlevel.checkpoint()
@@ -170,7 +184,7 @@ def test_records_that_a_thread_has_read_ahead_do_not_count_as_emitted() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(fed.source.pump, offload, wait)
             await trio.testing.wait_all_tasks_blocked()
-            fed.source.assign(Split("a", 3), None)
+            fed.source.assign(Split("a", 3))
             # The pump looked before there was a split; beginning one must wake it.
             assert fed.source.read(10) is None
             await trio.testing.wait_all_tasks_blocked()
@@ -183,3 +197,38 @@ def test_records_that_a_thread_has_read_ahead_do_not_count_as_emitted() -> None:
             nursery.cancel_scope.cancel()
 
     trio.run(main)
+
+
+def test_restored_splits_that_were_begun_are_read_in_turns_and_the_others_afterwards() -> None:
+    readers: list[Reader] = []
+
+    def create() -> Reader:
+        readers.append(Reader())
+        return readers[-1]
+
+    source = SourceInput(create, Clock(), lambda: None, lambda: None, in_turns=False)
+    source.restore([["a", 6, 2], ["b", 9, 5], ["c", 2, None]])
+    assert source.snapshot() == [["a", 6, 2], ["b", 9, 5], ["c", 2, None]]
+    source.no_more()
+    read = []
+    while not source.ended:
+        read.append(rows(source.read(10)))
+    assert read == [[2, 3], [5, 6], [4, 5], [7, 8], [0, 1]]
+    assert len(readers) == 2, "the reader of a split that has ended is used again"
+
+
+def test_all_restored_splits_hold_the_watermark() -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    strategy = strategy.with_timestamp_assigner(lambda number, _: number)
+    before = SourceWatermarks(strategy, "source", 200, lambda: 0)
+    for split, time in (("a", 500), ("b", 100)):
+        before.open(split, None)
+        before.connect(lambda element: None)
+        before.process(split, RecordBatch([time]))
+    state = [[s, 1000, join_position(at, before.snapshot(s))] for s, at in (("a", 501), ("b", 101))]
+    watermarks = SourceWatermarks(strategy, "source", 200, lambda: 0)
+    source = SourceInput(Reader, Clock(), lambda: None, lambda: None, watermarks, in_turns=False)
+    source.restore(state)
+    assert rows(source.read(10)) == [501, 502]
+    watermarks.emit_periodically(200)
+    assert watermarks.watermark == 99

@@ -34,7 +34,7 @@ from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.minicluster.worker_launcher import InProcessLauncher
-from penstock.runtime.operators.multiplexed_source import MultiplexedSourceInput
+from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.system.signal import Signal
 from penstock.runtime.system.system import real_system
@@ -94,8 +94,8 @@ def dealer_of(source: Source, parallelism: int) -> tuple[SplitAssigner, int]:
     return dealer, next(chain.id for chain in plan.chains if chain.is_source)
 
 
-def payload(given: tuple[Split, Any] | None) -> Any:
-    return None if given is None else given[0].payload
+def payload(split: Split | None) -> Any:
+    return None if split is None else split.payload
 
 
 def test_a_task_gets_no_second_endless_split_while_another_task_has_none() -> None:
@@ -129,7 +129,9 @@ class Fed:
     def __init__(self, source: Endless) -> None:
         self.source = source
         self.now, self.asked, self.readers = 0.0, 0, list[SourceReader]()
-        self.input = MultiplexedSourceInput(self._create, lambda: self.now, self._ask, lambda: None)
+        self.input = SourceInput(
+            self._create, lambda: self.now, self._ask, lambda: None, in_turns=True
+        )
 
     def _create(self) -> SourceReader:
         reader = self.source.create_reader(ReaderContext("uid", 0, 1))
@@ -146,7 +148,7 @@ def test_a_task_reads_all_its_endless_splits_in_turn() -> None:
     assert source_input.read(10) is None
     assert fed.asked == 1
     for number in range(3):
-        source_input.assign(Split(str(number), number), None)
+        source_input.assign(Split(str(number), number))
     assert [rows(source_input.read(10)) for _ in range(3)] == [[(0, 0)], [(1, 0)], [(2, 0)]]
     assert fed.asked == 2  # one question at a time
     assert source_input.read(10) is None
@@ -166,8 +168,8 @@ def test_a_task_reads_all_its_endless_splits_in_turn() -> None:
 def test_a_split_that_ends_after_all_is_closed() -> None:
     fed = Fed(Endless(2, length=1))
     source_input = fed.input
-    source_input.assign(Split("0", 0), None)
-    source_input.assign(Split("1", 1), None)
+    source_input.assign(Split("0", 0))
+    source_input.assign(Split("1", 1))
     source_input.no_more()
     assert rows(source_input.read(10)) == [(0, 0)]
     assert [reader.closed for reader in fed.readers] == [True, False]
@@ -178,7 +180,7 @@ def test_a_split_that_ends_after_all_is_closed() -> None:
 def test_all_readers_are_closed_even_if_one_of_them_raises() -> None:
     fed = Fed(Endless(3))
     for number in range(3):
-        fed.input.assign(Split(str(number), number), None)
+        fed.input.assign(Split(str(number), number))
 
     def fail() -> None:
         raise OSError("the connection is gone")
@@ -241,11 +243,12 @@ def test_a_thread_that_waits_for_one_endless_split_does_not_hold_up_another() ->
         signal = Signal()
         never = trio.Event()
         source = Endless(2, blocking=True)
-        source_input = MultiplexedSourceInput(
+        source_input = SourceInput(
             lambda: source.create_reader(ReaderContext("uid", 0, 1)),
             trio.current_time,
             lambda: None,
             signal.set,
+            in_turns=True,
         )
 
         async def offload(function: Callable[[], Read]) -> Read:
@@ -256,8 +259,8 @@ def test_a_thread_that_waits_for_one_endless_split_does_not_hold_up_another() ->
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(source_input.pump, offload, signal.wait_for)
-            source_input.assign(Split("0", 0), None)
-            source_input.assign(Split("1", 1), None)
+            source_input.assign(Split("0", 0))
+            source_input.assign(Split("1", 1))
             records = []
             while len(records) < 3:
                 batch = source_input.read(10)

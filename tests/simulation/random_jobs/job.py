@@ -15,6 +15,7 @@ from penstock.dataflow.streams import DataStream
 from tests.simulation.job import LedgerSink, PacedSource
 from tests.simulation.random_jobs.shapes import SHAPES, Choices
 from tests.simulation.random_jobs.sources import EndlessSource
+from tests.simulation.random_jobs.windows import in_order
 
 __all__ = ["EndlessJob", "FiniteJob", "RandomJob", "draw_job"]
 
@@ -89,17 +90,18 @@ class FiniteJob:
 
     def _source(self, env: StreamExecutionEnvironment, number: int) -> DataStream:
         first, count, name = SECOND * number, self.count, f"source {number}"
+        strategy = in_order(int) if SHAPES[self.shape].timed_sources else None
         if self.beside and number == 1:
             slow = GeneratorSource(lambda i: i, self.count, 80.0, clock=trio.current_time)
             return env.from_source(slow, None, name).uid(name)
         if self.rate is None:
             lines = [[str(i + first) for i in range(count) if i % 3 == part] for part in range(3)]
-            paced = PacedSource(self.ledger, lines, 0.004, self.blocking)
-            read = env.from_source(paced, None, name).uid(name)
+            paced = PacedSource(self.ledger, lines, 0.004, self.blocking, strategy is not None)
+            read = env.from_source(paced, strategy, name).uid(name)
             return read.map(lambda text: int(text)).uid(f"{name} numbers")
         clock = trio.current_time
         source = GeneratorSource(lambda i: i + first, count, self.rate, clock=clock)
-        return env.from_source(source, None, name).uid(name)
+        return env.from_source(source, strategy, name).uid(name)
 
     def expected(self, output: Counter[Any], parallelism: int) -> Counter[Any]:
         """Return the output that the job must have."""

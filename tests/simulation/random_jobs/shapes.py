@@ -73,12 +73,14 @@ class Shape:
         build: puts it together.
         expect: says what comes out.
         fixed: it fits no other parallelism once it has run.
+        timed_sources: the sources have watermarks.
         weight: how often it is drawn, beside the others.
     """
 
     build: Build
     expect: Expect
     fixed: bool = False
+    timed_sources: bool = False
     weight: int = 2
 
 
@@ -375,6 +377,16 @@ def _sliding(env: StreamExecutionEnvironment, stream: DataStream, choices: Choic
     return windows.sliding_contents(stream, choices.keys, choices.mutable)
 
 
+def _purged(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
+    return windows.purged_members(stream, choices.keys, choices.mutable)
+
+
+def _source_windows(
+    env: StreamExecutionEnvironment, stream: DataStream, choices: Choices
+) -> DataStream:
+    return windows.source_windows(stream, choices.keys)
+
+
 def _count_windows(
     env: StreamExecutionEnvironment, stream: DataStream, choices: Choices
 ) -> DataStream:
@@ -395,6 +407,10 @@ def _members(inputs: Sequence[int], choices: Choices, parallelism: int) -> Count
 
 def _in_windows(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
     return windows.expected_contents(inputs)
+
+
+def _placed(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    return windows.expected_in_windows(inputs)
 
 
 def _full_windows(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
@@ -430,6 +446,8 @@ SHAPES = {
     "tumbling": Shape(_tumbling, _members),
     "sessions": Shape(_sessions, _members),
     "sliding": Shape(_sliding, _in_windows),
+    "purged": Shape(_purged, _members, weight=4),
+    "source windows": Shape(_source_windows, _placed, timed_sources=True, weight=4),
     "count windows": Shape(_count_windows, _full_windows, weight=1),
     "joins": Shape(_joins, _pairs, weight=3),
     "columns": Shape(columns.running_counts, _counts, weight=3),

@@ -1,13 +1,14 @@
 """Windows of random jobs.
 
 Which records are late depends on the order of the input. So either each record comes out once, in
-its window or as late data, or no record is late.
+its window or as late data, or no record is late. No record is late if the sources have the
+watermarks, since each of their splits is in order.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock import (
@@ -17,7 +18,10 @@ from penstock import (
     ProcessWindowFunction,
     SlidingEventTimeWindows,
     Time,
+    Trigger,
+    TriggerResult,
     TumblingEventTimeWindows,
+    ValueStateDescriptor,
     WatermarkStrategy,
 )
 from penstock.dataflow.streams import DataStream
@@ -26,8 +30,12 @@ __all__ = [
     "count_windows",
     "expected_count_windows",
     "expected_contents",
+    "expected_in_windows",
+    "in_order",
+    "purged_members",
     "session_members",
     "sliding_contents",
+    "source_windows",
     "timed",
     "tumbling_members",
 ]
@@ -53,7 +61,7 @@ class Numbers(AggregateFunction):
         return []
 
     def add(self, value: int, accumulator: list[int]) -> list[int]:
-        accumulator.append(value)
+        accumulator.append(number_in(value))
         return accumulator
 
     def get_result(self, accumulator: list[int]) -> list[int]:
@@ -73,6 +81,42 @@ class Contained(ProcessWindowFunction):
             yield "in", context.window().start, number
 
 
+class Placed(ProcessWindowFunction):
+    """Emits each number of a window, with the window."""
+
+    def process(self, key: Any, context: Any, elements: Any) -> Iterator[Any]:
+        for number in elements:
+            yield "in", context.window().start, number
+
+
+class PurgeAtFour(Trigger):
+    """Fires and purges at each fourth record, and at the end of the window."""
+
+    COUNT = ValueStateDescriptor("count")
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Any) -> TriggerResult:
+        ctx.register_event_time_timer(window.max_timestamp())
+        count = ctx.get_partitioned_state(self.COUNT)
+        number = (count.value() or 0) + 1
+        if number < 4:
+            count.update(number)
+            return TriggerResult.CONTINUE
+        count.clear()
+        return TriggerResult.FIRE_AND_PURGE
+
+    def on_processing_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return TriggerResult.FIRE_AND_PURGE
+
+    def on_merge(self, window: Any, ctx: Any) -> None:
+        return
+
+    def clear(self, window: Any, ctx: Any) -> None:
+        ctx.get_partitioned_state(self.COUNT).clear()
+
+
 class Filled(ProcessWindowFunction):
     """Emits that a window is full."""
 
@@ -84,8 +128,52 @@ def timed(stream: DataStream, disorder_ms: int) -> DataStream:
     """Give each number the time that belongs to it."""
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Time.milliseconds(disorder_ms))
     return stream.assign_timestamps_and_watermarks(
-        strategy.with_timestamp_assigner(lambda number, _: number * STEP)
+        strategy.with_timestamp_assigner(lambda record, _: number_in(record) * STEP)
     ).uid("timed")
+
+
+def in_order(number_of: Callable[[Any], int]) -> WatermarkStrategy:
+    """Return the strategy of a source whose splits are in order."""
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    return strategy.with_timestamp_assigner(lambda record, _: number_of(record) * STEP)
+
+
+def source_windows(stream: DataStream, keys: int) -> DataStream:
+    """Emit each number with its window. No number is late, whichever subtasks read the splits."""
+    windows = (
+        stream.key_by(lambda i: i % keys)
+        .window(TumblingEventTimeWindows.of(Time.milliseconds(5 * STEP)))
+        .side_output_late_data(LATE)
+        .process(Placed())
+        .uid("windows")
+    )
+    late = windows.get_side_output(LATE).map(lambda i: ("late", i)).uid("late")
+    return windows.union(late)
+
+
+def expected_in_windows(inputs: Sequence[int]) -> Counter[Any]:
+    """Return what `source_windows` must emit."""
+    size = 5 * STEP
+    return Counter(("in", number * STEP // size * size, number) for number in inputs)
+
+
+def purged_members(stream: DataStream, keys: int, mutable: bool) -> DataStream:
+    """Emit each number once, when four numbers of its window have come or the window ends."""
+    records = stream.map(lambda i: {"number": i, "times": [i]} if mutable else i).uid("records")
+    windows = (
+        timed(records, 1_000_000)
+        .key_by(lambda record: number_in(record) % keys)
+        .window(TumblingEventTimeWindows.of(Time.milliseconds(30 * keys * STEP)))
+        .trigger(PurgeAtFour())
+    )
+    if mutable:
+        return windows.aggregate(Numbers(), Members()).uid("purged")
+    return windows.process(Members()).uid("purged")
+
+
+def number_in(record: Any) -> int:
+    """Return the number of a record of `purged_members`."""
+    return record["number"] if isinstance(record, dict) else record
 
 
 def tumbling_members(stream: DataStream, keys: int, lateness_ms: int) -> DataStream:

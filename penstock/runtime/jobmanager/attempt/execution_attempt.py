@@ -140,7 +140,7 @@ class ExecutionAttempt:
                     self._workers.send_each(self._deployment.messages(addresses))
             case m.Ready():
                 if self._workers.ready(slot):
-                    self._start_tasks()
+                    self._loop.spawn(self._assign_and_start)
             case m.SplitWanted(chain, subtask):
                 self._loop.spawn(self._splits.serve, chain, subtask)
             case m.Acknowledge():
@@ -162,6 +162,14 @@ class ExecutionAttempt:
                     self._metrics.update(self._deployment.number, message)
             case _:
                 raise ProtocolError(f"the JobManager received a {type(message).__name__}")
+
+    async def _assign_and_start(self) -> None:
+        try:
+            await self._splits.assign_initial()
+        except PenstockError as error:
+            self._loop.post_failure(error)
+        else:
+            self._loop.post(self._start_tasks)
 
     def _start_tasks(self) -> None:
         self._observe(AttemptRunning(self._deployment.ordinal))

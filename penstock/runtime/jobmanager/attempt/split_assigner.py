@@ -6,7 +6,7 @@ Each source has one enumerator, which runs in the process of the JobManager.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,7 +14,7 @@ from penstock.dataflow.errors import JobError, StoreError
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.source import Split, SplitEnumerator
 from penstock.runtime.control.job_code import JobCode
-from penstock.runtime.jobmanager.snapshots.restored_snapshot import rescaled
+from penstock.runtime.jobmanager.snapshots.restored_snapshot import assigned_splits
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.metadata.plain_values import require_plain
@@ -29,7 +29,7 @@ logger = logging.getLogger("penstock.jobmanager")
 
 
 class _EvenShares:
-    """Divides the splits of an unbounded source evenly among its tasks.
+    """Divides the splits of a source that reads them in turns evenly among its tasks.
 
     Such a split may never end, so a task that asks early must not take the splits of other tasks.
     A task gets a split only if no other task has fewer splits. Tasks for which the source had no
@@ -40,6 +40,7 @@ class _EvenShares:
     """
 
     def __init__(self, parallelism: int) -> None:
+        self.parallelism = parallelism
         self._given = [0] * parallelism
         self._refused: set[int] = set()
 
@@ -80,14 +81,12 @@ class SplitAssigner:
             if chain.is_source
         }
         self._enumerators: dict[int, SplitEnumerator] = {}
-        #: For each chain of a source, the splits that readers had begun when the job ran at another
-        #: parallelism, with their positions.
-        self._begun: dict[int, deque[tuple[Split, Any]]] = {}
-        #: The shares of the tasks of each unbounded source, keyed by the chain's index.
+        #: The shares of the tasks of each source that reads its splits in turns, keyed by the
+        #: chain's index.
         self._shares = {
             chain: _EvenShares(info.parallelism)
             for chain, (info, source) in self._sources.items()
-            if not source.bounded
+            if source.reads_in_turns
         }
         #: The manifests that `retain` has read, keyed by the number of the snapshot.
         self._held: dict[int, Manifest] = {}
@@ -98,7 +97,6 @@ class SplitAssigner:
         Raise `JobError` if a source fails.
         """
         for chain, (info, source) in self._sources.items():
-            self._begun[chain] = deque()
             state = None if restore is None else restore.enumerators.get(info.uid)
             with calling(info.name, FAILED):
                 enumerator = self._enumerators[chain] = source.create_enumerator(info.parallelism)
@@ -106,41 +104,44 @@ class SplitAssigner:
                     enumerator.start()
                 else:
                     enumerator.restore(state["enumerator"])
-            if restore is None or state is None:
-                continue
-            for id, payload, position in state["begun"]:
-                self._begun[chain].append((Split(id, payload), position))
-            moved = rescaled(restore, info.uid, info.parallelism)
-            for handle in restore.handles:
-                if handle.uid == info.uid and handle.small:
-                    if moved:
-                        for id, payload, position in handle.small:
-                            self._begun[chain].append((Split(id, payload), position))
-                    elif chain in self._shares:
-                        self._shares[chain].restored(handle.subtask, len(handle.small))
+            if restore is not None and state is not None and chain in self._shares:
+                splits = assigned_splits(restore, info.uid, info.parallelism)
+                for subtask, restored in enumerate(splits):
+                    self._shares[chain].restored(subtask, len(restored))
 
-    def next_split(self, chain: int, subtask: int) -> tuple[Split, Any] | None:
-        """Return the next split for a task, and its position; None if it gets none now.
+    def initial_splits(self) -> Iterator[tuple[int, int, Split]]:
+        """Assign the splits that tasks read in turns, as far as there are some now.
 
-        A position of None is the start of the split.
+        The tasks get them before they read. Otherwise the watermark of a task could advance before
+        it knows all its splits, and the records of the others would be late. This may block.
+
+        Yields:
+            The chain, the subtask and the split of each assignment.
         """
+        for chain, share in self._shares.items():
+            given = True
+            while given:
+                given = False
+                for subtask in range(share.parallelism):
+                    if (split := self.next_split(chain, subtask)) is not None:
+                        given = True
+                        yield chain, subtask, split
+
+    def next_split(self, chain: int, subtask: int) -> Split | None:
+        """Return the next split for a task, or None if it gets none now."""
         share = self._shares.get(chain)
         if share is not None and not share.may_take(subtask):
             return None
-        if self._begun[chain]:
-            given: tuple[Split, Any] | None = self._begun[chain].popleft()
-        else:
-            with self._calling(chain):
-                split = self._enumerators[chain].next_split(subtask)
-            given = None if split is None else (split, None)
-            if split is not None:
-                name = self._sources[chain][0].name
-                require_plain(f"payload of split {split.id!r}", split.payload, name)
-                if type(split.id) is not str:
-                    raise JobError(f"the id of a split must be a str: {split.id!r}", operator=name)
+        with self._calling(chain):
+            split = self._enumerators[chain].next_split(subtask)
+        if split is not None:
+            name = self._sources[chain][0].name
+            require_plain(f"payload of split {split.id!r}", split.payload, name)
+            if type(split.id) is not str:
+                raise JobError(f"the id of a split must be a str: {split.id!r}", operator=name)
         if share is not None:
-            share.answered(subtask, given is not None)
-        return given
+            share.answered(subtask, split is not None)
+        return split
 
     def exhausted(self, chain: int, subtask: int) -> bool:
         """Return whether a task that has got no split now will get none later either."""
@@ -151,16 +152,12 @@ class SplitAssigner:
             return self._enumerators[chain].exhausted
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state of each source, as plain values keyed by uid.
-
-        The state is that of the enumerator, and the begun splits that no task has yet.
-        """
+        """Return the state of each source's enumerator, as plain values keyed by uid."""
         states = {}
         for chain, (info, _) in self._sources.items():
             with self._calling(chain):
                 state = self._enumerators[chain].snapshot()
-            begun = [[split.id, split.payload, at] for split, at in self._begun[chain]]
-            states[info.uid] = {"enumerator": state, "begun": begun}
+            states[info.uid] = {"enumerator": state}
         return states
 
     def retain(self, store: Store) -> None:
@@ -184,7 +181,10 @@ class SplitAssigner:
             return  # a damaged snapshot may need any data, so nothing is removed
         for chain, uid in wanting.items():
             states = [m.enumerators[uid] for m in self._held.values() if uid in m.enumerators]
-            begun = [Split(id, payload) for state in states for id, payload, _ in state["begun"]]
+            # Snapshots of older versions have splits that no task had yet.
+            begun = [
+                Split(id, payload) for state in states for id, payload, _ in state.get("begun", ())
+            ]
             begun += [
                 Split(id, payload)
                 for manifest in self._held.values()

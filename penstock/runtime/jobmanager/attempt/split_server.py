@@ -7,6 +7,7 @@ from typing import Any
 import trio
 
 from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.source import Split
 from penstock.runtime.control import messages as m
 from penstock.runtime.jobmanager.attempt.attempt_loop import AttemptLoop
 from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
@@ -41,6 +42,17 @@ class SplitServer:
         #: A lock that is held from the call of an enumerator until its split is sent to a task.
         self._assigning = trio.Lock()
 
+    async def assign_initial(self) -> None:
+        """Send the tasks the splits that they read in turns. Raise `JobError` if a source fails."""
+        async with self._assigning:
+            with trio.CancelScope(shield=True):
+                initial = await self._offload(lambda: list(self._assigner.initial_splits()))
+            for chain, subtask, split in initial:
+                self._send(chain, subtask, split)
+
+    def _send(self, chain: int, subtask: int, split: Split) -> None:
+        self._workers.send(subtask, m.SplitAssigned(chain, subtask, split.id, split.payload))
+
     async def serve(self, chain: int, subtask: int) -> None:
         """Send a task its next split when there is one, or `NoMoreSplits` at the end."""
         try:
@@ -56,20 +68,17 @@ class SplitServer:
             # even if the attempt is cancelled: it must not run at the same time as the enumerator
             # of the next attempt.
             with trio.CancelScope(shield=True):
-                given, exhausted = await self._offload(
+                split, exhausted = await self._offload(
                     lambda: (
                         self._assigner.next_split(chain, subtask),
                         self._assigner.exhausted(chain, subtask),
                     )
                 )
-            if given is not None:
-                split, position = given
-                self._workers.send(
-                    subtask, m.SplitAssigned(chain, subtask, split.id, split.payload, position)
-                )
+            if split is not None:
+                self._send(chain, subtask, split)
             elif exhausted:
                 self._workers.send(subtask, m.NoMoreSplits(chain, subtask))
-            return exhausted or given is not None
+            return exhausted or split is not None
 
     def paused(self) -> trio.Lock:
         """Return the lock that pauses the assignment of splits while a caller holds it."""

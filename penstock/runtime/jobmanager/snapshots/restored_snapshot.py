@@ -12,7 +12,7 @@ from penstock.snapshot.metadata.handles import OperatorHandle, StateMode
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.storage.job_paths import JobPaths
 
-__all__ = ["RestoredSnapshot", "input_positions", "rescaled"]
+__all__ = ["RestoredSnapshot", "assigned_splits", "input_positions", "rescaled"]
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,16 @@ class RestoredSnapshot:
             for node in chain.root.walk():
                 info = node.operator
                 handles = [h for h in self.manifest.handles if h.uid == info.uid]
-                if not handles:
-                    continue
-                changed = rescaled(self.manifest, info.uid, info.parallelism)
-                if changed:
-                    # Each task gets all handles, and selects its key groups and its records of the
-                    # logs. `small` has the splits that readers had begun. The JobManager assigns
-                    # these splits again.
-                    handles = [replace(h, small=None) for h in handles]
-                else:
+                changed = bool(handles) and rescaled(self.manifest, info.uid, info.parallelism)
+                if not changed:
+                    # If the parallelism has changed, each task gets all handles, and selects its
+                    # key groups and its records of the logs.
                     handles = [part for h in handles for part in _own_part(h, slot)]
+                if info.uid in self.manifest.enumerators:
+                    splits = assigned_splits(self.manifest, info.uid, info.parallelism)[slot]
+                    first, *others = handles or [OperatorHandle(info.uid, slot)]
+                    handles = [replace(first, small=splits)]
+                    handles += [replace(other, small=None) for other in others]
                 mine += [[folder, handle.to_wire(), changed] for handle in handles]
             if mine:
                 result[f"{chain.id}:{slot}"] = mine
@@ -72,6 +72,27 @@ def _own_part(handle: OperatorHandle, slot: int) -> Iterator[OperatorHandle]:
     ):
         # Every subtask gets the union lists of all subtasks.
         yield OperatorHandle(handle.uid, handle.subtask, operator_state=state)
+
+
+def assigned_splits(manifest: Manifest, uid: str, parallelism: int) -> list[list[Any]]:
+    """Return the unfinished splits of a source that each subtask restores.
+
+    A split is a list of its id, its payload and its position. If the parallelism has changed, the
+    subtasks share all splits. They get them before they read, since a split without a reader would
+    not hold the watermark, and its records would be late.
+
+    Raise `GraphError` if the snapshot has no operator with this uid.
+    """
+    before = {h.subtask: h.small for h in manifest.handles if h.uid == uid and h.small}
+    # Older versions assigned the splits of a rescaled source one by one, when tasks requested them.
+    unassigned = [*manifest.enumerators[uid].get("begun", ())]
+    if rescaled(manifest, uid, parallelism):
+        unassigned = [split for subtask in sorted(before) for split in before[subtask]] + unassigned
+        before = {}
+    assigned = [[*before.get(subtask, ())] for subtask in range(parallelism)]
+    for number, split in enumerate(unassigned):
+        assigned[number % parallelism].append(split)
+    return assigned
 
 
 def rescaled(manifest: Manifest, uid: str, parallelism: int) -> bool:

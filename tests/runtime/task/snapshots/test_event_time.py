@@ -100,7 +100,7 @@ def test_a_barrier_that_overtakes_an_output_logs_its_watermarks(stage: Stage) ->
 def test_a_barrier_comes_behind_what_a_source_has_read_behind_a_watermark(tmp_path: Path) -> None:
     stage = Stage(tmp_path, source=True, aligned=True)
     stage.fill()
-    stage.task.assign(Split("s"), None)
+    stage.task.assign(Split("s"))
     while stage.task.outputs.push():
         stage.step()
     # The source has read these, too, and its position is behind them.

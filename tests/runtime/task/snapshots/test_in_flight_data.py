@@ -27,7 +27,7 @@ from penstock.runtime.network.partitioners import ForwardPartitioner
 from penstock.runtime.network.recorded_channel import RecordedChannel
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.factory import make_operator
-from penstock.runtime.operators.source_input import SequentialSourceInput
+from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
@@ -138,7 +138,9 @@ class Stage:
         source_input = None
         if self.source:
             kind, function = OperatorKind.SOURCE, None  # type: ignore[assignment]
-            source_input = SequentialSourceInput(Numbers(), self.clock, lambda: None, lambda: None)
+            source_input = SourceInput(
+                Numbers, self.clock, lambda: None, lambda: None, in_turns=False
+            )
         operator = make_operator(kind, function, None, context)
         own = EdgeIdentity("here", "here", OWN_INPUT, "rebalance", "here")
         root = ChainNode(operator, [], [ForwardPartitioner([output])])
@@ -381,7 +383,7 @@ def test_a_record_is_not_sent_twice_by_a_task_whose_barrier_overtook_it(stage: S
 def test_a_source_logs_records_that_it_has_read_and_not_processed(tmp_path: Path) -> None:
     stage = Stage(tmp_path, source=True)
     stage.fill()
-    stage.task.assign(Split("s"), None)
+    stage.task.assign(Split("s"))
     stage.step()
     stage.step()  # 0 and 1 are processed, 2 and 3 are read
     stage.task.inject(1, CHECKPOINT)
@@ -402,9 +404,9 @@ def test_a_split_is_either_in_the_snapshot_of_the_enumerator_or_in_that_of_the_r
     stage.task.gate.replay(
         iter([(None, RecordBatch([1])), (None, RecordBatch([2]))]), REPLAY_BYTES + 1
     )
-    task.assign(Split("dealt before"), None)
+    task.assign(Split("dealt before"))
     task.inject(1, CHECKPOINT)
-    task.assign(Split("dealt afterwards"), None)
+    task.assign(Split("dealt afterwards"))
     assert not stage.acknowledged
     while not stage.acknowledged:
         stage.step()
