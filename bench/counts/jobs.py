@@ -182,7 +182,7 @@ class LocalJob:
             self.tasks += [one.task for one in built]
         for task in self.tasks:
             if task.source_input is not None:
-                task.source_input.assign(Split("0"), None)
+                task.source_input.assign(Split("0"))
                 task.source_input.no_more()
             task.open()
 

@@ -16,6 +16,7 @@ import trio
 
 from penstock.runtime.system.launcher import WorkerHandle, WorkerSpec
 from penstock.runtime.system.memory_connection import MemoryNetwork, MemoryStream
+from penstock.runtime.system.processor import WholeProcessor
 from penstock.runtime.system.system import System
 from penstock.runtime.system.transport import ConnectionHandler
 from penstock.runtime.taskmanager.taskmanager import TaskManager
@@ -156,6 +157,7 @@ class Machine:
             pid=process.pid,
             rng=self.rng,
             timer=timer,
+            processor=WholeProcessor(trio.current_time),
             wall_clock=lambda: EPOCH_MS + int(trio.current_time() * 1000),
         )
 

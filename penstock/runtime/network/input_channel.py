@@ -96,8 +96,8 @@ class InputChannel:
         Arguments:
             on_credit: a function that is called when a credit returns to the sender, because a
                 batch was taken.
-            on_smaller_batches: a function that is called when the task wants smaller batches than
-                before.
+            on_smaller_batches: a function that is called when the task wants smaller batches, or
+                fewer batches in flight, than before.
         """
         self._on_credit, self._on_smaller_batches = on_credit, on_smaller_batches
 
@@ -173,10 +173,9 @@ class InputChannel:
     def limit_in_flight(self, records: int, batches: int) -> None:
         """Set the number of records in a batch, and the number of batches in flight.
 
-        Both numbers are wishes of the task. If the batches become smaller, the sender is notified
-        at once.
+        Both numbers are wishes of the task. If one becomes smaller, the sender is notified at once.
         """
-        smaller = records < self.desired_records
+        smaller = records < self.desired_records or batches < self.window
         self.desired_records, self.window = records, batches
         if smaller and self._on_smaller_batches is not None:
             self._on_smaller_batches()

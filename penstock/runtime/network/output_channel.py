@@ -1,8 +1,8 @@
 """The sending end of a channel, which makes batches of records and sends them.
 
 Partitioners append records to the buffer of an output channel. To *seal* the buffer is to make
-batches of its records. The channel seals the buffer when it is large enough, when the oldest record
-has waited long enough, or when the task is idle. Sealed batches wait in the channel until there are
+batches of its records. The task seals the buffer when it is large enough, or when partial batches
+are sent (`partial_batches.py`). Sealed batches wait in the channel until there are
 credits for them. While sealed batches wait, the task takes no more input: this is backpressure.
 
 No function here awaits. Elements for another process are passed to a `Sender`.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from penstock.dataflow.errors import JobError
@@ -29,7 +29,6 @@ __all__ = [
     "OutputChannel",
     "RemoteOutputChannel",
     "Sender",
-    "seal_due",
 ]
 
 
@@ -59,9 +58,6 @@ class OutputChannel(ABC):
         #: The edge of this channel in logs. It is None unless barriers may overtake records.
         self.edge: EdgeIdentity | None = None
         self.target = 0
-        #: The time of the first check that found records in the buffer, in seconds. It is None
-        #: if no check has found records since the buffer was sealed.
-        self._since: float | None = None
         #: The sealed elements that wait for a credit.
         self.sealed: deque[Element] = deque()
         #: The highest number of a barrier that was sent; -1 before the first barrier.
@@ -97,7 +93,6 @@ class OutputChannel(ABC):
         self._cut_full_batches()
         if self.pending.records:
             self._seal_buffer()
-        self._since = None
 
     def append_arrow(self, batch: RecordBatch) -> None:
         """Append an Arrow batch behind all records of the channel.
@@ -125,7 +120,6 @@ class OutputChannel(ABC):
                 continue
             for begin in range(0, batch.count, limit):
                 self.sealed.append(batch.slice(begin, begin + limit))
-        self._since = None
 
     def seal_full(self) -> None:
         """Make full batches, and leave the other records in the buffer."""
@@ -133,19 +127,6 @@ class OutputChannel(ABC):
         self._cut_full_batches()
         if len(self.pending.records) >= self.limit:
             self._seal_buffer()
-        self._since = None
-
-    def seal_older_than(self, timeout: float, now: float) -> None:
-        """Seal the buffer if records have been in it for `timeout` seconds.
-
-        Arguments:
-            timeout: the maximum time in the buffer, in seconds.
-            now: the current time, in seconds.
-        """
-        if self._since is None:
-            self._since = now
-        elif now - self._since >= timeout:
-            self.seal()
 
     def _cut_full_batches(self) -> None:
         """Make batches until at most 1.5 times `limit` records are left.
@@ -233,6 +214,14 @@ class OutputChannel(ABC):
         """Return whether a batch may be sent now."""
 
     @abstractmethod
+    def takes_partial(self) -> bool:
+        """Return whether the receiver has taken the earlier batches, or all but a few.
+
+        Until then a partial batch could not be processed earlier if it were sent, and would have
+        fewer records. (TCP has the same rule: Nagle's algorithm.)
+        """
+
+    @abstractmethod
     def send(self, batch: RecordBatch) -> None:
         """Send a batch. The caller has checked that there is a credit for it."""
 
@@ -263,6 +252,10 @@ class LocalOutputChannel(OutputChannel):
         """Return whether the receiving end has room for another batch."""
         return self.channel.room > 0
 
+    def takes_partial(self) -> bool:
+        """Return whether the receiving end has no batches."""
+        return self.channel.room >= self.channel.capacity
+
     def send(self, batch: RecordBatch) -> None:
         """Put a batch into the receiving end, without copying the batch."""
         self.channel.put(batch)
@@ -279,6 +272,10 @@ class Sender(Protocol):
     @property
     def credits(self) -> int:
         """Return the number of batches that may be sent now."""
+
+    @property
+    def takes_partial(self) -> bool:
+        """Return whether the receiver has taken all batches but those whose credits it keeps."""
 
     @property
     def desired_records(self) -> int:
@@ -328,6 +325,10 @@ class RemoteOutputChannel(OutputChannel):
         """Return whether the sender has a credit for another batch."""
         return self.sender.credits > 0
 
+    def takes_partial(self) -> bool:
+        """Return whether the receiver has taken the earlier batches, or all but a few."""
+        return self.sender.takes_partial
+
     def send(self, batch: RecordBatch) -> None:
         """Encode and send a batch, and adjust `limit` to the size of its records.
 
@@ -366,25 +367,3 @@ class RemoteOutputChannel(OutputChannel):
     def send_marker(self, element: Element) -> None:
         """Pass a marker to the sender."""
         self.sender.send_marker(element)
-
-
-def seal_due(outputs: Iterable[OutputChannel], clock: Callable[[], float], timeout: float) -> None:
-    """Seal the buffers that are full, or that have held records for `timeout` seconds.
-
-    Arguments:
-        outputs: the output channels.
-        clock: a function that returns the current time, in seconds.
-        timeout: the maximum time of a record in a buffer, in seconds.
-    """
-    now = -1.0
-    for output in outputs:
-        records = output.pending.records
-        if not records and output.gathered is None:
-            continue
-        if len(records) >= output.limit:
-            output.seal_full()
-            if not output.pending.records:
-                continue
-        if now < 0:
-            now = clock()
-        output.seal_older_than(timeout, now)

@@ -8,7 +8,7 @@ One connection carries one channel. These are its frames:
                           WATERMARK · time in milliseconds
                           STATUS · whether the channel is idle
                           PROBE · see `loop_probe.py`
-    receiver → sender     CREDIT · number of credits (0 or more), desired records in a batch
+    receiver → sender     CREDIT · number of credits (0 or more), desired records in a batch, window
 
 The receiving half reads as fast as the sender sends, and never waits for its task. This is safe
 because the sender needs a credit for each batch. No method that sends a frame awaits. If the kernel
@@ -46,7 +46,7 @@ from penstock.runtime.network.loop_probe import (
 from penstock.runtime.system.signal import Signal
 from penstock.snapshot.protocols.events import SnapshotKind
 
-__all__ = ["ReceivingHalf", "SendingHalf", "decode_header", "encode_header"]
+__all__ = ["ReceivingHalf", "SendingHalf", "credit_group", "decode_header", "encode_header"]
 
 BATCH, BARRIER, END, CREDIT = b"\x00", b"\x01", b"\x02", b"\x03"
 WATERMARK, STATUS, PROBE = b"\x04", b"\x05", b"\x06"
@@ -126,6 +126,14 @@ class _FrameWriter:
             await self._signal.wait()
 
 
+def credit_group(window: int) -> int:
+    """Return the number of credits that are returned together.
+
+    They are half of the window, which needs fewer frames. Meanwhile the sender uses the other half.
+    """
+    return max(1, window // 2)
+
+
 class SendingHalf:
     """The sender's end of a connection, which a `RemoteOutputChannel` uses as its `Sender`.
 
@@ -137,6 +145,8 @@ class SendingHalf:
 
     def __init__(self, frames: Frames, credits: int, wake: Callable[[], None]) -> None:
         self.credits = credits
+        #: The number of batches that the receiver wants in flight.
+        self._window = credits
         #: The number of records that the receiver wants in a batch.
         self.desired_records = FIRST_RECORDS
         self._on_desired_records: Callable[[], None] | None = None
@@ -144,6 +154,11 @@ class SendingHalf:
         self._wake = wake
         self._writer = _FrameWriter(frames)
         self.write = self._writer.run
+
+    @property
+    def takes_partial(self) -> bool:
+        """Return whether the receiver has taken all batches but those whose credits it keeps."""
+        return self._window - self.credits < credit_group(self._window)
 
     def report_desired_records(self, listener: Callable[[], None]) -> None:
         """Set a callback that runs when the receiver has sent `desired_records`."""
@@ -188,12 +203,12 @@ class SendingHalf:
             if frame[:1] != CREDIT:
                 raise ProtocolError(f"a sender received frame kind {frame[:1]!r}")
             with malformed("credit"):
-                count, desired = map(operator.index, unpack(frame[1:]))
+                count, desired, window = map(operator.index, unpack(frame[1:]))
             self.credits += count
-            self.desired_records = desired
+            self.desired_records, self._window = desired, window
             if self._on_desired_records is not None:
                 self._on_desired_records()
-            if count:
+            if count or self.takes_partial:
                 self._wake()
 
 
@@ -210,8 +225,9 @@ class ReceivingHalf:
         self._channel = channel
         #: The number of credits that must still be sent back for batches that the task took.
         self._owed = 0
-        #: The value of `desired_records` that was sent to the sender last.
+        #: The values of `desired_records` and of the window that were sent to the sender last.
         self._sent_records = FIRST_RECORDS
+        self._sent_window = channel.capacity
         self._writer = _FrameWriter(frames)
         self.write = self._writer.run
         channel.attach_sender(self._return_credit, self._request_smaller_batches)
@@ -223,23 +239,29 @@ class ReceivingHalf:
 
     def _return_credit(self) -> None:
         self._owed += 1
-        capacity = self._channel.capacity
-        window = min(self._channel.window, capacity)
-        free = self._owed - (capacity - window)
-        # Credits are returned in groups of half the window, which needs fewer frames. Meanwhile
-        # the sender uses the other half.
-        if free >= max(1, window // 2):
+        window = self._window()
+        free = self._owed - (self._channel.capacity - window)
+        if free >= credit_group(window):
             self._owed -= free
             self._send_credits(free)
 
+    def _window(self) -> int:
+        return min(self._channel.window, self._channel.capacity)
+
     def _request_smaller_batches(self) -> None:
-        """Send `desired_records` at once if it is at most half of the value sent last."""
-        if self._channel.desired_records <= self._sent_records // 2:
+        """Send `desired_records` at once if it is at most half of the value sent last.
+
+        A smaller window is also sent at once. Otherwise the sender would expect credits that do not
+        return.
+        """
+        smaller = self._channel.desired_records <= self._sent_records // 2
+        if smaller or self._window() < self._sent_window:
             self._send_credits(0)
 
     def _send_credits(self, credits: int) -> None:
         self._sent_records = min(self._channel.desired_records, _MAX_RECORDS)
-        self._writer.put(CREDIT, pack([credits, self._sent_records]))
+        self._sent_window = self._window()
+        self._writer.put(CREDIT, pack([credits, self._sent_records, self._sent_window]))
 
     async def read(self) -> None:
         """Put received elements into the channel until the sender closes the connection.

@@ -29,7 +29,7 @@ from penstock.runtime.operators.split_reader import (
     Wait,
     make_split_reader,
 )
-from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.system.signal import Signal
 
 __all__ = ["SourceInput"]
@@ -105,9 +105,14 @@ class SourceInput:
 
         Return None if a split may have records now, or if there is no split.
         """
-        times = [reading.reader.wake_at for reading in self._open]
-        known = [time for time in times if time is not None]
-        return min(known) if known and len(known) == len(times) else None
+        earliest: float | None = None
+        for reading in self._open:
+            time = reading.reader.wake_at
+            if time is None:
+                return None
+            if earliest is None or time < earliest:
+                earliest = time
+        return earliest
 
     def restore(self, state: Any) -> None:
         """Add the splits that `snapshot` returned before a restart, with their positions."""
@@ -142,18 +147,21 @@ class SourceInput:
             None if no split has records now. The batch is empty if a reader was called and returned
             no records.
         """
-        self._advance()
-        empty = False
-        for _ in range(len(self._open)):
-            reading = self._open[0]
-            batch = reading.reader.read(max_records)
-            self._open.rotate(-1)
-            if reading.reader.split is None:
-                self._finish(self._open.pop())
-            if batch:
-                return batch
-            empty = empty or batch is not None
-        return EMPTY if empty else None
+        if not self._requested or not self._open:
+            self._advance()
+        splits, empty = self._open, None
+        for _ in range(len(splits)):
+            reader = splits[0].reader
+            batch = reader.read(max_records)
+            if reader.split is None:
+                self._finish(splits.popleft())
+            else:
+                splits.rotate(-1)
+            if batch is not None:
+                if batch.count:
+                    return batch
+                empty = batch
+        return empty
 
     def _finish(self, reading: _Reading) -> None:
         """Handle the end of the split of a reader."""

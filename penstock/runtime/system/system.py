@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import trio
 
 from penstock.runtime.system.launcher import Launcher, ProcessLauncher, WorkerSpec
+from penstock.runtime.system.processor import Processor, ThreadProcessor
 from penstock.runtime.system.threads import Offload, unlimited_threads
 from penstock.runtime.system.transport import SocketTransport, Transport
 from penstock.runtime.system.wall_clock import wall_clock_of_machine
@@ -41,6 +42,7 @@ class System:
         pid: the process id of this process.
         rng: the random numbers for random partitioning.
         timer: returns a time in seconds, to measure work. A simulation returns invented times.
+        processor: measures the processor time of the thread that runs the tasks.
         start_heartbeat: starts the thread that sends a worker's heartbeats; None if the worker
             needs no heartbeats.
         revive: is called before a restart, and may block. It restores parts of this process that
@@ -59,6 +61,7 @@ class System:
     pid: int = field(default_factory=os.getpid)
     rng: random.Random = field(default_factory=random.Random)
     timer: Callable[[], float] = time.perf_counter
+    processor: Processor = field(default_factory=ThreadProcessor)
     start_heartbeat: Callable[[WorkerSpec], None] | None = None
     revive: Callable[[], object] | None = None
     runnable: Callable[[], int] = _runnable_tasks

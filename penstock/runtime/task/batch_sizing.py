@@ -6,7 +6,16 @@ waited for credits. The task measures these times. (Flink: buffer debloating.)
 
 from __future__ import annotations
 
-__all__ = ["COLUMNS_SECONDS", "SLICE_SECONDS", "TARGET_SECONDS", "BatchSizer", "ColumnBatchSizer"]
+from collections.abc import Callable
+
+__all__ = [
+    "COLUMNS_SECONDS",
+    "MOST",
+    "SLICE_SECONDS",
+    "TARGET_SECONDS",
+    "BatchSizer",
+    "ColumnBatchSizer",
+]
 
 #: The intended duration of a slice, in seconds. The engine gets control after each slice. The
 #: output of a slice is then still in the processor's cache when the next operator takes it. A
@@ -27,6 +36,10 @@ TARGET_SECONDS = 0.1
 #: The number of equal parts of the target time. The sender holds records for one part, and the
 #: receiver for another. The other parts are for records in transit, and for wrong estimates.
 PARTS = 8
+#: A task processes records of this share of a slice's duration at once, if the receivers of its
+#: output want as many. So the fixed cost of a batch is a small part of its work, even if the task
+#: gets little of the processor. If a receiver is slow, it wants few records, and so does the task.
+LEAST_SHARE = 1 / 5
 #: The first value, the largest growth factor and the lower bound of an estimate: the number of
 #: records that the task processes in one part of the target time.
 FIRST, GROWTH, LEAST = 64.0, 8, 1 / 16
@@ -44,9 +57,14 @@ class BatchSizer:
 
     Arguments:
         target: the intended time for processing all records in flight to the task, in seconds.
+        output_records: returns the number of records that all receivers of the task's output want
+            in a batch, at least.
     """
 
-    def __init__(self, target: float = TARGET_SECONDS) -> None:
+    def __init__(
+        self, target: float = TARGET_SECONDS, output_records: Callable[[], int] = lambda: 1
+    ) -> None:
+        self._output_records = output_records
         # Sizes start at their minimum, because the duration of a record is not known yet.
         self.slice = 1
         self.batch = 1
@@ -55,6 +73,7 @@ class BatchSizer:
         #: The duration from which on a slice does not count as interrupted.
         self._uninterrupted = INTERRUPTED * SLICE_SECONDS
         self._part = target / PARTS
+        self._least_seconds = LEAST_SHARE * SLICE_SECONDS
         #: The estimated number of records that the task processes in `target / PARTS` seconds.
         self._done = FIRST
         #: The number of records in the slices that are not counted yet, and the duration of these
@@ -64,7 +83,8 @@ class BatchSizer:
         #: includes the time for which their output waited.
         self._last, self._last_seconds = 1, 0.0
         #: The sums of records and of seconds over all slices. Older slices have less weight.
-        self._records = self._seconds = 0.0
+        #: `_seconds` includes the time for which output waited, and `_work_seconds` does not.
+        self._records = self._seconds = self._work_seconds = 0.0
 
     def took(self, records: int, seconds: float) -> bool:
         """Adjust the sizes of batches and slices to the duration of the last slice.
@@ -91,11 +111,12 @@ class BatchSizer:
             self.batch = fit
         if fit > self._fit and records >= self.slice:
             self._fit = min(fit, self._fit * 2, self._most)
-            self.slice = min(self._fit, int(self._done) or 1)
+            self._resize_slice()
         self._new += records
         self._new_seconds += seconds
         if self._new < self._done and self._new_seconds < self._slice_seconds:
             return False
+        self._work_seconds += self._new_seconds
         self._count(self._done * GROWTH)
         return True
 
@@ -105,6 +126,7 @@ class BatchSizer:
 
     def waited(self, seconds: float) -> None:
         """Adjust the sizes to the time for which the output of the last slices has waited."""
+        self._work_seconds += self._new_seconds
         self._new_seconds += seconds
         self._count(self._done)
 
@@ -118,12 +140,25 @@ class BatchSizer:
         keep = AVERAGE_SECONDS / (AVERAGE_SECONDS + seconds)
         self._records = (self._records + records) * keep
         self._seconds = (self._seconds + seconds) * keep
+        self._work_seconds *= keep
         if done > (now := self._last * self._part / last):
             done = now
         if done > (average := self._records * self._part / self._seconds):
             done = average
         self._done = done if done > LEAST else LEAST
-        self.slice = self._fit if self._fit < done else int(done) or 1
+        self._resize_slice()
+
+    def _resize_slice(self) -> None:
+        self.slice = self._fit if self._fit < self._done else self._reduced(self._fit, self._done)
+
+    def _reduced(self, size: int, most: float) -> int:
+        """Reduce a number of records to `most`, but not below what is worth the cost of a batch."""
+        least = 0
+        if self._work_seconds:
+            least = int(self._least_seconds * self._records / self._work_seconds)
+        if least > most:
+            least = min(least, self._output_records())
+        return min(size, max(int(most), least)) or 1
 
     def wanted(self, channels: int) -> tuple[int, int]:
         """Return the number of records in a batch, and of batches in flight per channel.
@@ -134,7 +169,7 @@ class BatchSizer:
         share = self._done / channels
         batch = self.batch
         if batch > share:
-            batch = int(share) or 1
+            batch = self._reduced(batch, share)
         return batch, int(share * (PARTS // 2) / batch) or 1
 
 
@@ -147,10 +182,13 @@ class ColumnBatchSizer(BatchSizer):
 
     Arguments:
         target: the intended time for processing all rows in flight to the task, in seconds.
+        output_records: as in `BatchSizer`.
     """
 
-    def __init__(self, target: float = TARGET_SECONDS) -> None:
-        super().__init__(target)
+    def __init__(
+        self, target: float = TARGET_SECONDS, output_records: Callable[[], int] = lambda: 1
+    ) -> None:
+        super().__init__(target, output_records)
         self._slice_seconds, self._most = COLUMNS_SECONDS, MOST_ROWS
         self._uninterrupted = INTERRUPTED * COLUMNS_SECONDS
         #: The duration of the shortest slice, in seconds, as an estimate of the fixed cost.

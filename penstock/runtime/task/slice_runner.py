@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.network.output_channel import OutputChannel
 from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
 from penstock.runtime.serialization.record_batch import RecordBatch
-from penstock.runtime.task.batch_sizing import BatchSizer, ColumnBatchSizer
+from penstock.runtime.task.batch_sizing import MOST, BatchSizer, ColumnBatchSizer
 from penstock.runtime.task.chain_runner import ChainRunner
+from penstock.runtime.task.task_settings import TaskSettings
 
 __all__ = ["SliceRunner", "slice_runner"]
 
@@ -21,23 +23,24 @@ class SliceRunner:
     Arguments:
         chain: the operators that process the batch.
         gate: the input gate, which passes the wanted sizes of batches to the senders.
-        timer: a function that returns the time in seconds, precisely enough to measure a slice.
-        target_seconds: the intended time for processing all records in flight to the task.
+        outputs: the output channels of the task.
+        settings: the clocks and settings of the task.
     """
 
     def __init__(
         self,
         chain: ChainRunner,
         gate: InputGate,
-        timer: Callable[[], float],
-        target_seconds: float,
+        outputs: Sequence[OutputChannel],
+        settings: TaskSettings,
     ) -> None:
         self._chain, self._root = chain, chain.root
         self._gate = gate
-        self._timer = timer
-        self._target_seconds = target_seconds
+        self._outputs = outputs
+        self._timer, self._processor = settings.timer, settings.processor
+        self._target_seconds = settings.target_seconds
         is_columnar = any(operator.is_columnar for operator in chain.operators)
-        self.sizer = (ColumnBatchSizer if is_columnar else BatchSizer)(target_seconds)
+        self.sizer = self._new_sizer(ColumnBatchSizer if is_columnar else BatchSizer)
         #: The current batch, or None if all of its records are processed. `_position` is the index
         #: of the first record that is not processed.
         self.batch: RecordBatch | None = None
@@ -92,15 +95,24 @@ class SliceRunner:
         self._chain.process(self._root, part, count)
         seconds = self._timer() - began
         self.busy_seconds += seconds
-        if self.sizer.took(count, seconds):
+        # Sizes depend on what the task could do with a whole processor. Otherwise batches would be
+        # smaller, and cost more, on a busy machine.
+        if self.sizer.took(count, seconds * self._processor.share):
             if batch.arrow is not None and type(self.sizer) is BatchSizer:
-                self.sizer = ColumnBatchSizer(self._target_seconds)
+                self.sizer = self._new_sizer(ColumnBatchSizer)
             self._gate.follow(self.sizer)
 
     def output_waited(self, seconds: float) -> None:
         """Adjust the sizes to the time for which the output of the last slices has waited."""
-        self.sizer.waited(seconds)
+        self.sizer.waited(seconds * self._processor.share)
         self._gate.follow(self.sizer)
+
+    def _new_sizer(self, kind: type[BatchSizer]) -> BatchSizer:
+        return kind(self._target_seconds, self._output_records)
+
+    def _output_records(self) -> int:
+        """Return how many records all receivers of the output want in a batch, at least."""
+        return min([output.limit for output in self._outputs], default=MOST)
 
     def unprocessed(self) -> list[tuple[InputChannel | None, RecordBatch]]:
         """Return a list with the channel and the unprocessed part of the batch, if any."""
@@ -126,6 +138,10 @@ class RequestSliceRunner(SliceRunner):
         """Return whether the rest of the batch waits until requests have ended."""
         return self.batch is not None and not self._requests.room
 
+    def _output_records(self) -> int:
+        """Return 1: requests limit the records of the task, whatever its receivers want."""
+        return 1
+
     def run(self, began: float | None = None) -> None:
         """Process the next slice of the batch, if there is room for requests."""
         if self.waits:
@@ -140,9 +156,12 @@ class RequestSliceRunner(SliceRunner):
 
 
 def slice_runner(
-    chain: ChainRunner, gate: InputGate, timer: Callable[[], float], target_seconds: float
+    chain: ChainRunner,
+    gate: InputGate,
+    outputs: Sequence[OutputChannel],
+    settings: TaskSettings,
 ) -> SliceRunner:
     """Return the slice runner for a chain; see `SliceRunner`."""
     if chain.requests is None:
-        return SliceRunner(chain, gate, timer, target_seconds)
-    return RequestSliceRunner(chain.requests, chain, gate, timer, target_seconds)
+        return SliceRunner(chain, gate, outputs, settings)
+    return RequestSliceRunner(chain.requests, chain, gate, outputs, settings)

@@ -116,10 +116,8 @@ class Task:
         clock, self._timer = settings.clock, settings.timer
         self._listener = listener
         self._mailbox = Mailbox()
-        slices = self.slices = slice_runner(chain, gate, self._timer, settings.target_seconds)
-        self.outputs = TaskOutputs(
-            outputs, clock, settings.buffer_timeout, self.slices.output_waited
-        )
+        slices = self.slices = slice_runner(chain, gate, outputs, settings)
+        self.outputs = TaskOutputs(outputs, clock, self.slices.output_waited)
         #: The watermark of the task. In a loop, it follows the rule of `docs/cycles.md`.
         self.event_time = (
             WatermarkTracker(chain, gate.channels, source_input is not None)
@@ -211,7 +209,7 @@ class Task:
         if self.slices.batch is not None and not self.slices.waits:
             if clear:
                 self.slices.run()
-                self._send_due()
+                self.outputs.send_full()
             return clear
         for backend in self._backends:
             if backend.over_memory_limit:
@@ -227,7 +225,7 @@ class Task:
                 self.slices.start(element, None)
             elif element is not None and not self.end_of_input.begin(1):
                 self._end()  # no operator of the chain has an end-of-input hook
-            self._send_due()
+            self.outputs.send_full()
             return True
         if self.end_of_input.running:
             self._run_hooks()
@@ -249,7 +247,7 @@ class Task:
         if self._may_emit():
             if self.processing_time is not None and self.processing_time.is_due():
                 self.processing_time.step()
-                self._send_due()
+                self.outputs.send_full()
                 return True
             if requests is not None and requests.ready:
                 self._emit_results(requests)
@@ -262,20 +260,17 @@ class Task:
         snapshots = self.snapshots
         return not (self.ended or snapshots.final_barrier_passed or snapshots.halted)
 
-    def flush(self) -> bool:
-        """Seal all output buffers, flush the sinks, and send output, before the task waits.
-
-        Return False if some output must wait for credits.
-        """
+    def flush(self) -> None:
+        """Flush the sinks, and send all records in the output buffers as far as credits allow."""
+        self.flush_sinks()
         self.outputs.seal()
+        self.outputs.push()
+
+    def flush_sinks(self) -> None:
+        """Flush the sinks, before the task waits."""
         for sink in self.chain.sinks:
             operator_at_work.set(sink.context)
             sink.flush()
-        return self.outputs.push()
-
-    def _send_due(self) -> None:
-        self.outputs.seal_due()
-        self.outputs.push()
 
     def _receive(self, channel: InputChannel | None, element: Element) -> None:
         """Handle an element of a channel; None for replayed records of the task's source."""
@@ -283,7 +278,7 @@ class Task:
             element = self.chain.decode(element.payload)
         if isinstance(element, RecordBatch):
             self.slices.start(element, channel)
-            self._send_due()
+            self.outputs.send_full()
         elif channel is None and isinstance(element, TimeElement):
             self.event_time.add(element)
         elif channel is None:
@@ -314,7 +309,7 @@ class Task:
             self._receive_marker(output.channel, output.element)
         else:
             self.chain.emit_from(requests, output)
-            self._send_due()
+            self.outputs.send_full()
 
     def _read(self, source_input: SourceInput) -> bool:
         """Read the source and process the records. Return False if it has none now."""
@@ -334,7 +329,7 @@ class Task:
             return source_input.ended
         if batch.count:
             self.slices.start(batch, None, began)
-            self._send_due()
+            self.outputs.send_full()
             return True
         # The source has no records now. If it has returned no time to wait for, for example after
         # the end of a split, it is read again at once.
@@ -390,7 +385,7 @@ class Task:
                 self._end()
             return
         self.chain.emit_from(output.operator, output.records)
-        self._send_due()
+        self.outputs.send_full()
 
     def _end(self) -> None:
         self.ended = True
@@ -434,7 +429,9 @@ class Task:
         return min(times, default=None)
 
     def has_work(self) -> bool:
-        """Return whether the task can work again after a flush, because output was sent."""
+        """Return whether the task can work again, because output was sent."""
+        if self.outputs.blocked:
+            return False
         for backend in self._backends:
             if backend.over_memory_limit:
                 return False

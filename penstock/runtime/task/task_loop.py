@@ -13,6 +13,7 @@ __all__ = ["run_task"]
 async def run_task(
     task: Task,
     timer: Callable[[], float],
+    rest: Callable[[], None],
     wait: Callable[[float | None], Awaitable[None]],
     pause: Callable[[], Awaitable[None]],
 ) -> None:
@@ -21,6 +22,8 @@ async def run_task(
     Arguments:
         task: the task.
         timer: a function that returns a precise time in seconds.
+        rest: a function that is called when the task has nothing to do. It may send the output of
+            the task.
         wait: a function that waits until the task is woken, or until a time on the task's clock.
         pause: a function that lets other tasks of the event loop run once.
     """
@@ -32,7 +35,8 @@ async def run_task(
                 await pause()
                 yielded = timer()
             continue
-        if task.flush() and task.has_work():
+        rest()
+        if task.has_work():
             continue
         task.set_waiting(True)
         await wait(task.wake_at())

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from penstock.runtime.network.elements import Element
-from penstock.runtime.network.output_channel import OutputChannel, seal_due
+from penstock.runtime.network.output_channel import OutputChannel
 
 __all__ = ["TaskOutputs"]
 
@@ -17,7 +16,6 @@ class TaskOutputs:
     Arguments:
         channels: the output channels of all links.
         clock: a function that returns the time in seconds.
-        buffer_timeout: the maximum time of a record in a buffer, in seconds.
         on_waited: a function that is called when all waiting output was sent, with the seconds for
             which it waited.
     """
@@ -26,12 +24,9 @@ class TaskOutputs:
         self,
         channels: Sequence[OutputChannel],
         clock: Callable[[], float],
-        buffer_timeout: float,
         on_waited: Callable[[float], None],
     ) -> None:
         self.channels = channels
-        #: A function that seals each buffer that is full or has waited for `buffer_timeout`.
-        self.seal_due = partial(seal_due, channels, clock, buffer_timeout)
         self._clock = clock
         self._on_waited = on_waited
         self._on_sent: Callable[[], None] | None = None
@@ -67,6 +62,25 @@ class TaskOutputs:
         elif self._blocked_since is None:
             self._blocked_since = self._clock()
         return clear
+
+    def send_full(self) -> None:
+        """Send full batches."""
+        for channel in self.channels:
+            if len(channel.pending.records) >= channel.limit:
+                channel.seal_full()
+        self.push()
+
+    def send_partial(self) -> int:
+        """Send partial batches where the receivers take them, and return their number."""
+        sent = 0
+        for channel in self.channels:
+            if (channel.pending.records or channel.gathered is not None) and (
+                channel.takes_partial()
+            ):
+                channel.seal()
+                sent += 1
+        self.push()
+        return sent
 
     def seal(self) -> None:
         """Make batches of all records in the output buffers."""

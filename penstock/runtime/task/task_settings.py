@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from penstock.runtime.system.processor import Processor, WholeProcessor
 from penstock.runtime.system.wall_clock import wall_clock_of_machine
 from penstock.runtime.task.batch_sizing import TARGET_SECONDS
 
@@ -20,7 +21,7 @@ class TaskSettings:
         clock: a function that returns the time in seconds, for waiting. In a simulation, the time
             is virtual.
         timer: a function that returns a more precise time in seconds, for the duration of work.
-        buffer_timeout: the maximum time of a record in an output buffer, in seconds.
+        processor: measures the processor time of the thread that runs the task.
         target_seconds: the intended time for processing all records in flight to the task.
         keep_state: whether snapshots contain state. If not, they only commit output.
         wall_clock: a function that returns the time of day, in milliseconds since the epoch.
@@ -28,7 +29,7 @@ class TaskSettings:
 
     clock: Callable[[], float]
     timer: Callable[[], float] = time.perf_counter
-    buffer_timeout: float = 0.005
+    processor: Processor = field(default_factory=lambda: WholeProcessor(time.perf_counter))
     target_seconds: float = TARGET_SECONDS
     keep_state: bool = True
     wall_clock: Callable[[], int] = wall_clock_of_machine

@@ -177,7 +177,7 @@ class TaskFactory:
             settings=TaskSettings(
                 clock=self._system.clock,
                 timer=self._system.timer,
-                buffer_timeout=config.buffer_timeout_seconds,
+                processor=self._system.processor,
                 target_seconds=config.buffer_debloat_target_seconds,
                 keep_state=self._descriptor.keep,
                 wall_clock=self._system.wall_clock,

@@ -6,6 +6,7 @@ import trio
 
 from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK
 from penstock.runtime.system.system import System
+from penstock.runtime.task.partial_batches import PartialBatches
 from penstock.runtime.task.snapshots.barrier_priority import BarrierPriority
 from penstock.runtime.task.task import Task
 from penstock.runtime.task.task_loop import run_task
@@ -52,6 +53,10 @@ class TaskRunner:
     def flush(self) -> None:
         """Send the records in the task's output buffers."""
         self.task.flush()
+
+    def send_partial(self) -> int:
+        """Send the partial batches that the receivers take, and return the number of batches."""
+        return self.task.outputs.send_partial()
 
     def wake(self) -> None:
         """Wake the task's loop."""
@@ -106,24 +111,33 @@ class TaskRunner:
         if self.task.chain.requests is not None:
             self.task.chain.requests.snapshot_over(number)
 
-    async def process(self, priority: BarrierPriority) -> None:
+    async def process(self, priority: BarrierPriority, partial_batches: PartialBatches) -> None:
         """Process records in the loop of the task until cancelled.
 
         Arguments:
             priority: decides which tasks of the worker let other tasks run first.
+            partial_batches: decides when the tasks of the worker send partial batches.
         """
+
+        def rest() -> None:
+            self.task.flush_sinks()
+            partial_batches.task_waits(self)
 
         async def wait(until: float | None) -> None:
             self._wake_writer()
             priority.reconsider()
+            retry_at = partial_batches.retry_at
+            if retry_at is not None and (until is None or retry_at < until):
+                until = retry_at
             await self._signals.loop.wait(until)
 
         async def pause() -> None:
             self._wake_writer()
+            partial_batches.send_due()
             await trio.lowlevel.checkpoint()
             await priority.yield_to_others(self)
 
-        await run_task(self.task, self._system.timer, wait, pause)
+        await run_task(self.task, self._system.timer, rest, wait, pause)
 
     async def write_snapshots(self) -> None:
         """Write the snapshots of the task until cancelled."""

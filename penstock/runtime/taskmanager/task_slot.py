@@ -8,6 +8,8 @@ from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.source import Split
 from penstock.runtime.control import messages as m
+from penstock.runtime.system.processor import Processor
+from penstock.runtime.task.partial_batches import PartialBatches
 from penstock.runtime.task.snapshots.barrier_priority import BarrierPriority
 from penstock.runtime.taskmanager.task_runner import TaskRunner
 from penstock.snapshot.protocols.events import SnapshotKind
@@ -20,24 +22,30 @@ class TaskSlot:
 
     Arguments:
         clock: returns the time in seconds.
+        processor: measures the processor time of the thread that runs the tasks.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float], processor: Processor) -> None:
+        self._clock, self._processor = clock, processor
         self._tasks: dict[int, TaskRunner] = {}
         self._plan: ExecutionGraph | None = None
         self.priority = BarrierPriority((), clock)
+        self.partial_batches = PartialBatches((), clock, processor, 0.0)
 
-    def deploy(self, plan: ExecutionGraph, tasks: Sequence[TaskRunner]) -> None:
+    def deploy(
+        self, plan: ExecutionGraph, tasks: Sequence[TaskRunner], buffer_timeout: float
+    ) -> None:
         """Set the tasks of the slot.
 
         Arguments:
             plan: the execution graph of the job.
             tasks: the runners of the tasks, one for each chain with a subtask in this slot.
+            buffer_timeout: the time for which a record may wait in an output buffer, in seconds.
         """
         self._plan = plan
         self._tasks = {runner.task.id[0]: runner for runner in tasks}
         self.priority = BarrierPriority(tasks, self._clock)
+        self.partial_batches = PartialBatches(tasks, self._clock, self._processor, buffer_timeout)
 
     def __iter__(self) -> Iterator[TaskRunner]:
         return iter(self._tasks.values())

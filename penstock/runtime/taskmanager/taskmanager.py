@@ -68,7 +68,7 @@ class TaskManager:
         self._memory_sampled = memory_sampled
         self._logs = logs
         self._connections = DataConnections(spec, system.transport, self._connection_lost)
-        self._slot = TaskSlot(system.clock)
+        self._slot = TaskSlot(system.clock, system.processor)
         self._outbox = Outbox()
         self._start = trio.Event()
         self._over = False
@@ -169,7 +169,7 @@ class TaskManager:
             partial(self._snapshot_reporter, descriptor),
             lambda chain: self.send(m.SplitWanted(chain, descriptor.slot)),
         )
-        self._slot.deploy(descriptor.plan, tasks)
+        self._slot.deploy(descriptor.plan, tasks, descriptor.config.buffer_timeout_seconds)
         restorer = StateRestorer(descriptor, deploy.handles, self._system.offload)
         for runner in tasks:
             await self._guard(partial(self._open, runner.task, restorer), runner.task)
@@ -208,7 +208,7 @@ class TaskManager:
 
     async def _process(self, runner: TaskRunner) -> None:
         try:
-            await runner.process(self._slot.priority)
+            await runner.process(self._slot.priority, self._slot.partial_batches)
         finally:
             try:
                 runner.task.close()

@@ -28,6 +28,11 @@ class DirectSender:
         """Return the number of records that the receiver wants in a batch."""
         return self._channel.desired_records
 
+    @property
+    def takes_partial(self) -> bool:
+        """Return whether the channel has no batches."""
+        return self._channel.room >= self._channel.capacity
+
     def report_desired_records(self, listener: Callable[[], None]) -> None:
         """Do nothing: the sender asks the channel itself."""
 

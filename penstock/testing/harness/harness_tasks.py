@@ -23,6 +23,7 @@ from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.launcher import Launcher
+from penstock.runtime.system.processor import WholeProcessor
 from penstock.runtime.system.system import System
 from penstock.runtime.system.transport import Transport
 from penstock.runtime.task.snapshots.task_snapshot import Acknowledgement
@@ -140,6 +141,7 @@ class HarnessTasks:
             offload=_call,
             rng=random.Random(0),
             runnable=lambda: 0,
+            processor=WholeProcessor(lambda: self.now / 1000),
             wall_clock=lambda: self.now,
         )
         channels: dict[ChannelId, InputChannel] = {}

@@ -57,6 +57,10 @@ class FakeSender:
         self.desired_records = 1 << 30
         self.sent: list[Any] = []
 
+    @property
+    def takes_partial(self) -> bool:
+        return True
+
     def report_desired_records(self, listener: Callable[[], None]) -> None:
         """It never changes."""
 

@@ -20,15 +20,18 @@ from penstock.dataflow.source import SplitEnumerator
 from penstock.runtime.control.job_code import JobCode, pack, unpack
 from penstock.runtime.network.elements import Element, EncodedBatch
 from penstock.runtime.network.input_channel import InputChannel
-from penstock.runtime.network.remote_channel import ReceivingHalf
+from penstock.runtime.network.remote_channel import ReceivingHalf, credit_group
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
+from penstock.runtime.system.processor import WholeProcessor
 from penstock.runtime.system.system import System
+from penstock.runtime.task.partial_batches import PartialBatches
 from penstock.runtime.task.snapshots.task_snapshot import Acknowledgement
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.channel_factory import ChannelFactory
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
 from penstock.runtime.taskmanager.task_factory import TaskFactory
+from penstock.runtime.taskmanager.task_runner import TaskRunner
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.job_paths import JobPaths
 
@@ -47,7 +50,19 @@ class _Process:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.tasks: list[Task] = []
+        self.runners: list[TaskRunner] = []
+        self.partial_batches = PartialBatches((), self.timer, WholeProcessor(self.timer), 0.0)
+
+    @property
+    def tasks(self) -> list[Task]:
+        return [runner.task for runner in self.runners]
+
+    def start(self, runners: list[TaskRunner], buffer_timeout: float) -> None:
+        processor = WholeProcessor(lambda: self.now)
+        self.runners = runners
+        self.partial_batches = PartialBatches(runners, lambda: self.now, processor, buffer_timeout)
+        for task in self.tasks:
+            task.set_waiting(True)  # whether a task can run is found out by its step
 
     def timer(self) -> float:
         self.now += LOOK_SECONDS
@@ -68,17 +83,21 @@ class _Wire:
     """The sending half of a connection; credits come from a real receiving half."""
 
     def __init__(self, channel: InputChannel, credits: int) -> None:
-        self._channel, self.credits = channel, credits
+        self._channel, self.credits, self._window = channel, credits, credits
         self.desired_records = channel.desired_records
         self._listener: Callable[[], None] | None = None
         ReceivingHalf(self, channel)  # type: ignore[arg-type]
 
     def send_now(self, _: bytes, payload: bytes) -> None:
         """Take a frame from the receiving half."""
-        count, self.desired_records = msgpack.unpackb(payload)
+        count, self.desired_records, self._window = msgpack.unpackb(payload)
         self.credits += count
         if self._listener is not None:
             self._listener()
+
+    @property
+    def takes_partial(self) -> bool:
+        return self._window - self.credits < credit_group(self._window)
 
     def report_desired_records(self, listener: Callable[[], None]) -> None:
         self._listener = listener
@@ -119,6 +138,7 @@ class Flow:
                 rng=random.Random(slot),
                 runnable=lambda: 0,
                 timer=process.timer,
+                processor=WholeProcessor(process.timer),
             )
             code = replace(unpack(packed), plan=plan)
             codec = Codec(TypeRegistry())
@@ -136,7 +156,7 @@ class Flow:
                     chain, process, slot
                 ),  # type: ignore[misc]
             )
-            process.tasks = [one.task for one in built]
+            process.start(built, program.config.buffer_timeout_seconds)
             functions = {op.id: op.function for op in descriptor.code.graph.operators}
             for chain in descriptor.chains:
                 if chain.is_source and chain.id not in self._enumerators:
@@ -227,11 +247,11 @@ class Flow:
         for task in process.tasks:
             if task.step():
                 moved = True
-            else:
-                task.flush()
+                process.partial_batches.send_due()
             while task.checkpoint_writer.has_work():
                 _finish(task.checkpoint_writer.work(_at_once, _no_pause))
         if not moved:
+            process.partial_batches.task_waits(process.runners[0])
             process.now += IDLE_SECONDS
 
 

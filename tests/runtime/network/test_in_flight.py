@@ -186,8 +186,8 @@ def test_a_task_that_is_blocked_for_long_reports_it_while_it_is(tmp_path: Path) 
     stream = env.from_sequence(0, 10**9).rebalance()
     stream.map(same).name("quick").key_by(same).map(ignore).add_sink(ignore)
     with Flow(env, tmp_path) as flow:
-        source, rest = flow.tasks[0], flow.processes[0].tasks[1:]
-        flow.processes[0].tasks = [source]
+        source, runners = flow.tasks[0], flow.processes[0].runners
+        flow.processes[0].runners = runners[:1]
         flow.run(5)
-        flow.processes[0].tasks += rest
+        flow.processes[0].runners = runners
         assert source.outputs.blocked_seconds > 4.9

@@ -60,6 +60,20 @@ def test_slices_of_a_function_that_becomes_much_slower_fit_at_once() -> None:
     assert (sizer.slice, sizer.batch) == (1, 1)
 
 
+def test_a_task_takes_as_many_records_at_once_as_its_receivers_want() -> None:
+    wanted = 1
+    sizer = BatchSizer(output_records=lambda: wanted)
+    for _ in range(100):
+        sizer.took(sizer.slice, sizer.slice * 1e-6)
+        sizer.waited(sizer.slice * 2e-3)
+    assert sizer.slice <= 6
+    assert sizer.wanted(50) == (1, 1)
+    wanted = 1 << 12
+    sizer.waited(0.0)
+    assert sizer.slice == round(SLICE_SECONDS / 5 / 1e-6)
+    assert sizer.wanted(50) == (sizer.slice, 1)
+
+
 def test_output_that_waits_for_room_makes_slices_and_batches_small() -> None:
     sizer = paced(1e-6)
     assert sizer.wanted(2) == (1000, 25)

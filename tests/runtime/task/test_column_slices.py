@@ -12,6 +12,7 @@ from penstock.runtime.serialization.arrow_batch import ArrowBatch
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.batch_sizing import COLUMNS_SECONDS, SLICE_SECONDS
 from penstock.runtime.task.slice_runner import SliceRunner
+from penstock.runtime.task.task_settings import TaskSettings
 from tests.runtime.network.channels import CODEC, FakeSender
 
 ROW_SECONDS = 2e-7
@@ -39,7 +40,8 @@ class Gate:
 def settled_size(make: Callable[[int], RecordBatch]) -> int:
     """Return the size of slices of a source that reads as many records as the task wants."""
     chain = Chain()
-    runner = SliceRunner(cast(Any, chain), cast(Any, Gate()), lambda: chain.now, 1.0)
+    settings = TaskSettings(lambda: 0.0, timer=lambda: chain.now, target_seconds=1.0)
+    runner = SliceRunner(cast(Any, chain), cast(Any, Gate()), [], settings)
     for _ in range(60):
         runner.start(make(runner.sizer.slice), None)
         assert runner.batch is None

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.runtime.control import messages as m
+from penstock.runtime.system.processor import WholeProcessor
 from penstock.runtime.taskmanager.task_slot import TaskSlot
 from penstock.snapshot.protocols.events import SnapshotKind
 
@@ -34,8 +35,8 @@ def slot(calls: list[tuple[Any, ...]]) -> TaskSlot:
     """Return a slot with a source, chain 0, and chain 1, which is in loop 0."""
     plan: Any = SimpleNamespace(loop_of=lambda chain: 0 if chain == 1 else None)
     tasks: list[Any] = [Recorder(0, True, calls), Recorder(1, False, calls)]
-    made = TaskSlot(lambda: 0.0)
-    made.deploy(plan, tasks)
+    made = TaskSlot(lambda: 0.0, WholeProcessor(lambda: 0.0))
+    made.deploy(plan, tasks, 0.0)
     return made
 
 
@@ -64,4 +65,4 @@ def test_the_end_of_a_loop_reaches_the_tasks_of_that_loop() -> None:
 
 def test_a_message_that_is_no_command_for_tasks_is_refused() -> None:
     with pytest.raises(ProtocolError, match="a worker received a Ready"):
-        TaskSlot(lambda: 0.0).execute(m.Ready(0))
+        TaskSlot(lambda: 0.0, WholeProcessor(lambda: 0.0)).execute(m.Ready(0))
