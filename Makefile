@@ -73,6 +73,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench cycles
 	$(BIN)/python -m bench windows
 	$(BIN)/python -m bench state
+	$(BIN)/python -m bench scaling
 	$(BIN)/python -m bench nexmark
 	$(BIN)/python -m bench latency --loads --results bench/results
 	$(BIN)/python -m bench paper $(PAPER) --results bench/results

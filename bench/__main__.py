@@ -29,7 +29,7 @@ from bench.nexmark.queries import QUERIES as NEXMARK_QUERIES
 from bench.paper import evaluation as paper
 from bench.paper import report as paper_report
 from bench.snapshots import checkpoint, recovery
-from bench.throughput import columns, cycles, limit, spark, wordcount
+from bench.throughput import columns, cycles, limit, scaling, spark, wordcount
 from bench.time import state, windows
 from penstock import PenstockError
 
@@ -252,6 +252,16 @@ def _nexmark(
     _show(as_json, measured, nexmark_report.page)
     if not all(correct):
         sys.exit(1)
+
+
+@main.command("scaling")
+@click.option("--record-hops", default=20_000_000, help="Records of a run, times its hops.")
+@click.option("--rounds", default=3, help="Of all jobs; medians are quoted.")
+@_common
+def _scaling(record_hops: int, rounds: int, folder: str | None, as_json: bool) -> None:
+    """Processor time of a record, by the number of keyed hops and of workers."""
+    del folder  # the jobs write nothing
+    _show(as_json, lambda say: scaling.measure(record_hops, rounds, say=say))
 
 
 @main.command("startup")

@@ -186,7 +186,10 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         return self
 
     def set_buffer_timeout(self, timeout_millis: DurationLike) -> Self:
-        """Set the longest time for which a record waits in an output batch.
+        """Set the time for which a record waits in an output batch.
+
+        A worker that has nothing else to do sends its records at once. Under load a record may wait
+        longer than this time, so that batches have enough records to be worth their cost.
 
         Arguments:
             timeout_millis: the time in milliseconds or as a `timedelta`; 5 ms by default.

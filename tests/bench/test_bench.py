@@ -17,7 +17,7 @@ from bench.latency import paced_source as paced
 from bench.latency import shuffle as latency
 from bench.latency.paced_source import PacedSource
 from bench.snapshots import checkpoint, recovery
-from bench.throughput import columns, wordcount
+from bench.throughput import columns, scaling, wordcount
 from bench.time import state, windows
 from penstock.dataflow.source import ReaderContext, Split
 from tests.processes.harness import PATIENCE
@@ -53,6 +53,17 @@ def test_the_latency_of_every_record_is_measured_and_half_of_them_are_remote(tmp
     assert 50 < figures["remote_records"] < 200
     assert 0 < figures["p50_ms"] <= figures["p99_ms"] <= figures["max_ms"]
     assert figures["due_max_ms"] >= figures["p50_ms"]
+
+
+def test_the_processor_time_of_hops_and_workers_is_compared():
+    figures = scaling.measure(200_000, 1, (1, 2), (1, 2), quiet)
+    ratios = {
+        "cpu_per_hop_ratio_2_to_1",
+        "cpu_per_hop_ratio_2_to_1_busy",
+        "cpu_per_record_ratio_p2_to_p1",
+    }
+    assert ratios <= figures.keys()
+    assert figures["start_cpu_seconds.p2"] > 0
 
 
 def test_a_slow_moment_is_from_before_it_to_after_it_and_as_long_again():

@@ -222,7 +222,7 @@ class ExecutionSettings:
         return self.get_checkpointing_mode()
 
     def get_buffer_timeout(self) -> int:
-        """Return the longest time for which a record waits in an output batch, in milliseconds."""
+        """Return the time for which a record waits in an output batch, in milliseconds."""
         return round(self._config.buffer_timeout_seconds * 1000)
 
     def get_checkpoint_interval(self) -> int:

@@ -67,7 +67,8 @@ class JobConfig:
             without snapshots is not restarted.
         batch_records, batch_bytes: the number of records, or of bytes, at which an output batch is
             sent.
-        buffer_timeout_seconds: the longest time for which a record waits in an output batch.
+        buffer_timeout_seconds: the time for which a record waits in an output batch while tasks of
+            its worker can run. Under load it may wait longer, so that batches are worth their cost.
         channel_batches: the largest number of batches in flight on one channel.
         auto_watermark_interval_seconds: the time between two periodic watermarks. With 0, there are
             none.

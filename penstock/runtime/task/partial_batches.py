@@ -14,7 +14,7 @@ channel is left out until its receiver has taken the earlier batches
 
 If each task sent its records as soon as it had nothing to do, the tasks behind it would get smaller
 batches, have nothing to do earlier, and send still smaller ones. After some dozen hops, batches
-would hold single records. Decision record 042 has the figures.
+would hold single records. Decision record 044 has the figures.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["PartialBatches", "SendingTask"]
 #: The estimated cost of a batch for its sender and its receiver, in seconds of processor time.
 BATCH_SECONDS = 70e-6
 #: The share of the processor time that rounds may cost.
-PROCESSOR_SHARE = 1 / 5
+PROCESSOR_SHARE = 1 / 10
 #: The same as a share of the time of the clock. It counts if the worker hardly gets the processor,
 #: or if user functions block.
 CLOCK_SHARE = 1 / 25

@@ -43,6 +43,20 @@ def ignore(record: Any) -> None:
     del record
 
 
+#: For how long each record of `sleep` was on its way to `arrive`, in seconds.
+LATE: list[float] = []
+
+
+def sleep(record: Any) -> float:
+    """Take 200 ms, and return the time at which the call ended."""
+    spend(0.2)
+    return now()
+
+
+def arrive(emitted: float) -> None:
+    LATE.append(now() - emitted)
+
+
 def environment(parallelism: int = 2) -> StreamExecutionEnvironment:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(parallelism)
@@ -143,6 +157,18 @@ def test_a_function_that_becomes_slow_is_followed_soon(tmp_path: Path) -> None:
         flow.run(2.5)
         assert flow.snapshot() < 5
         assert max(durations(flow, 3)) < MOST_SECONDS
+
+
+def test_the_output_of_a_function_that_blocks_leaves_before_its_next_call(tmp_path: Path) -> None:
+    LATE.clear()
+    env = environment()
+    slow = env.from_sequence(0, 10**9).rebalance().map(sleep).name("slow")
+    slow.rebalance().map(same).rebalance().add_sink(arrive)
+    with Flow(env, tmp_path) as flow:
+        flow.run(20)
+    # Each hop may end in the other process, whose own call must end first.
+    assert len(LATE) > 100
+    assert max(LATE[10:]) < 3 * 0.2 + 0.05
 
 
 def test_a_slow_consumer_and_a_quick_one_of_the_same_stream(tmp_path: Path) -> None:
