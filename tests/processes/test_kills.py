@@ -162,3 +162,42 @@ def test_a_resume_goes_on_at_another_parallelism(tmp_path: Path):
     result = run(counting_job(settings), parallelism=1, resume="newest")
     assert not result.restarts
     _check(settings)
+
+
+def test_killed_workers_do_not_remain_as_zombies(tmp_path: Path):
+    settings = Settings(tmp_path, count=20_000, parts=2)
+    pids: dict[str, Any] = {}
+    states: list[str] = []
+
+    def listen(event: dict[str, Any]) -> None:
+        match event["event"]:
+            case "started":
+                pids["jobmanager"] = event["pid"]
+            case "workers":
+                pids.setdefault("killed", event["pids"])
+            case "snapshot" if "restarted" not in pids:
+                os.kill(pids["killed"][0], signal.SIGKILL)
+                pids["restarted"] = False
+            case "running" if pids.get("restarted") is False:
+                pids["restarted"] = True
+                states.extend(_states_of_children(pids["jobmanager"]))
+                let_go(settings.gate)
+
+    result = run(counting_job(settings), progress=listen)
+    assert len(result.restarts) == 1
+    assert len(states) == 2, "only the new workers are children of the JobManager"
+    assert "Z" not in states
+    _check(settings)
+
+
+def _states_of_children(pid: int) -> list[str]:
+    """Return the state of each child of a process, such as S for sleeping or Z for a zombie."""
+    states = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue  # the process has ended
+        if int(parent) == pid:
+            states.append(state)
+    return states

@@ -91,7 +91,7 @@ class ExecutionAttempt:
                     await self._loop.run()
                     await self._workers.shut_down()
                 finally:
-                    self._workers.kill()
+                    await self._workers.kill()
                     nursery.cancel_scope.cancel()
         except* PenstockError as group:
             raise pinned(first_of(group)) from None

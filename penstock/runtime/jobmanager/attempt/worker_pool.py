@@ -24,6 +24,8 @@ __all__ = ["WorkerPool"]
 START_SECONDS = 60.0
 #: The time that workers may take to close their functions at the end, in seconds.
 SHUTDOWN_SECONDS = 30.0
+#: The time for which an attempt waits until its killed workers have ended, in seconds.
+KILL_SECONDS = 1.0
 #: The time without a report of its task loop after which a worker counts as busy, in seconds.
 BUSY_SECONDS = 3.0
 #: The time between two checks of the heartbeats, in seconds.
@@ -129,10 +131,16 @@ class WorkerPool:
         for slot, message in enumerate(messages):
             self.send(slot, message)
 
-    def kill(self) -> None:
-        """End all workers at once."""
+    async def kill(self) -> None:
+        """End all workers at once, and wait until they have ended, at most for `KILL_SECONDS`.
+
+        A process that has ended remains as a zombie until its parent has waited for it.
+        """
         for worker in self._workers.values():
             worker.handle.kill()
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + KILL_SECONDS):
+            for worker in self._workers.values():
+                await worker.handle.wait()
 
     async def shut_down(self) -> None:
         """Order the workers to end, and wait until they have closed their functions.
