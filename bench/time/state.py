@@ -3,7 +3,9 @@
 * `value_state_updates_per_second`: a `KeyedProcessFunction` reads and updates a `ValueState` of
   1,000 keys, once per record.
 * `spilled_value_state_updates_per_second`: the same with about ten times more state than the
-  worker has memory for.
+  worker has memory for, in values of 1 KB. `beyond_memory_ratio_to_plain` divides this by the rate
+  of a hand-written loop over the same library, with the same options and memory: it reads the keys
+  of 1,000 records together, in order, and writes them as one batch.
 * `timers_per_second`: each record sets an event-time timer, and each timer fires and emits.
 * `large_map_cost_ratio`: each record reads and writes 10 entries of a `MapState` under one key. The
   ratio is the cost per record with 100,000 entries to that with 100.
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -30,12 +33,16 @@ from penstock import (
     ValueStateDescriptor,
     WatermarkStrategy,
 )
+from penstock.snapshot.state.rocksdb.database import RocksDatabase
+from penstock.snapshot.state.rocksdb.options import SharedMemory
 
 __all__ = ["measure"]
 
 KEYS = 1_000
 #: The memory of a worker with more state than memory, and the bytes of one of its values.
 SMALL_MEMORY, VALUE_BYTES = 16 * 2**20, 1_000
+#: The number of records whose keys the hand-written loop reads together, and its packed counts.
+PLAIN_BATCH, COUNT = 1_000, struct.Struct(">Q")
 LARGE_MAP, SMALL_MAP, TOUCHED = 100_000, 100, 10
 
 
@@ -62,6 +69,7 @@ def measure(
     jobs: dict[str, Callable[[Path], Figures]] = {
         "updates": lambda run: _values(records, KEYS, 0, None, run, interval_ms, say),
         "spilled": lambda run: _spilled(records // 6, run, interval_ms, say),
+        "plain": lambda run: _plain(records // 6, run),
         "timers": lambda run: _timers(records // 3, run, interval_ms, say),
         "large_map": lambda run: _map(records // 30, LARGE_MAP, run, interval_ms, say),
         "small_map": lambda run: _map(records // 30, SMALL_MAP, run, interval_ms, say),
@@ -86,6 +94,10 @@ def _named(runs: Figures) -> Figures:
         "value_state_updates_per_second": runs["updates"]["per_second"],
         "spilled_value_state_updates_per_second": runs["spilled"]["per_second"],
         "spilled_state_mb": runs["spilled"]["state_mb"],
+        "plain_updates_per_second": runs["plain"]["per_second"],
+        "beyond_memory_ratio_to_plain": round(
+            runs["spilled"]["per_second"] / runs["plain"]["per_second"], 3
+        ),
         "timers_per_second": runs["timers"]["per_second"],
         "large_map_ns_per_record": round(large, 1),
         "small_map_ns_per_record": round(small, 1),
@@ -151,10 +163,45 @@ def _values(
     return {"per_second": round(records / figures["seconds"]), **figures}
 
 
+def spilled_keys(records: int) -> int:
+    """Return the number of keys of the job with more state than memory."""
+    return max(10, min(records // 3, 10 * SMALL_MEMORY // VALUE_BYTES))
+
+
 def _spilled(records: int, folder: Path, interval_ms: float, say: Say) -> Figures:
-    keys = max(10, min(records // 3, 10 * SMALL_MEMORY // VALUE_BYTES))
-    figures = _values(records, keys, VALUE_BYTES, SMALL_MEMORY, folder, interval_ms, say)
+    figures = _values(
+        records, spilled_keys(records), VALUE_BYTES, SMALL_MEMORY, folder, interval_ms, say
+    )
     return {**figures, "state_mb": round(figures["results"] * VALUE_BYTES / 1e6, 1)}
+
+
+def _plain(records: int, folder: Path) -> Figures:
+    """Update values of random keys in RocksDB itself, and read all of them in the end."""
+    keys = spilled_keys(records)
+    numbers = random_keys(records, keys, 0, 1)
+    shared = SharedMemory(SMALL_MEMORY)
+    database = RocksDatabase.create(folder / "plain", shared)
+    more = b"x" * VALUE_BYTES
+    began = time.perf_counter()
+    for begin in range(0, records, PLAIN_BATCH):
+        chunk = [COUNT.pack(key) for key in numbers[begin : begin + PLAIN_BATCH]]
+        ordered = sorted(set(chunk))
+        counts = {
+            key: COUNT.unpack_from(value)[0] if value is not None else 0
+            for key, value in zip(ordered, database.get_all(ordered), strict=True)
+        }
+        for key in chunk:
+            counts[key] += 1
+        batch = database.new_batch()
+        for key, count in counts.items():
+            batch[key] = COUNT.pack(count) + more
+        database.write(batch)
+    total = sum(COUNT.unpack_from(value)[0] for _, value in database.rows_of(b""))
+    seconds = time.perf_counter() - began
+    database.close()
+    if total != records:
+        raise WrongResultError(f"{total:,} updates are in the database, not {records:,}")
+    return {"per_second": round(records / seconds)}
 
 
 class SetTimer(KeyedProcessFunction):

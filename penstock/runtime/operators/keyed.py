@@ -45,6 +45,16 @@ class KeyedOperator(RecordLoopOperator):
         self._key_of = key_of
         self._probe = context.mutability_probe()
 
+    def keys_of(self, batch: RecordBatch) -> list[Any]:
+        """Return the keys of the records of a batch; none if the key selector fails.
+
+        The loop of the operator then fails in the same way, and says with which record.
+        """
+        try:
+            return list(map(self._key_of, batch.rows()))
+        except Exception:
+            return []
+
 
 class KeyedReduceOperator(KeyedOperator):
     """Reduces the records of each key, and emits the new value for each record."""
@@ -65,6 +75,8 @@ class KeyedReduceOperator(KeyedOperator):
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Reduce a batch, and return the new value of the key for each record."""
         table = self._table
+        if table.has_cold:
+            table.read_ahead(self.keys_of(batch))
         arguments = table.dirty, table.get, self._probe, self.copy_emitted
         return RecordBatch(self._run_loop(batch, *arguments), None, batch.timestamps)
 
@@ -80,6 +92,8 @@ class KeyedCountOperator(KeyedOperator):
 
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Count the records of a batch, and return a pair (key, new count) for each record."""
+        if self._table.has_cold:
+            self._table.read_ahead(self.keys_of(batch))
         out = self._run_loop(batch, self._table.dirty, self._table.get)
         return RecordBatch(out, None, batch.timestamps)
 
@@ -121,6 +135,8 @@ class KeyedProcessOperator(KeyedOperator):
         if batch.timestamps is None:
             context.timestamp = NO_TIMESTAMP
         context.states.clean_up()
+        if context.states.has_cold:
+            context.states.read_ahead(self.keys_of(batch))
         return self._process_with_loop(batch, context, shown, self._probe, copy_local_if_shared)
 
     def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
@@ -141,6 +157,8 @@ class KeyedProcessOperator(KeyedOperator):
         context.timestamp = NO_TIMESTAMP
         for keys in batched(self.backend.keys()):
             out: list[Any] = []
+            if context.states.has_cold:
+                context.states.read_ahead(keys)
             for context.key in keys:
                 out += map(copy_if_shared, self._hook(shown) or ())
             yield out

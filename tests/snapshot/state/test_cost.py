@@ -4,7 +4,8 @@ import pytest
 
 from penstock import ListStateDescriptor, MapStateDescriptor
 from penstock.dataflow.graph.keys import canonical
-from penstock.snapshot.state import KeyedBackend
+from penstock.snapshot.state import MISSING, KeyedBackend
+from penstock.snapshot.state.rocksdb.database import RocksDatabase
 from tests.runtime.operators.state.states import context_of, with_key
 from tests.snapshot.state.backends import GROUPS, PlainCodec, as_rows, drive
 
@@ -116,3 +117,36 @@ def test_iterating_one_map_does_not_read_the_maps_of_other_keys(tmp_path):
     assert dict(state.items()) == {index: index for index in range(20)}
     assert codec.decoded <= 100
     backend.close()
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_the_keys_of_a_batch_are_read_together_if_they_are_looked_up(tmp_path, monkeypatch, used):
+    backend = backend_with(tmp_path, PlainCodec())
+    table = backend.table("s")
+    for key in range(1_000):
+        table.put(key, key)
+    as_rows(backend)
+    drive(backend.capture(1).write(tmp_path / "1"))
+    reads = {"single": 0, "together": 0}
+
+    def single(database, row_key):
+        reads["single"] += 1
+        return get(database, row_key)
+
+    def together(database, row_keys):
+        reads["together"] += len(row_keys)
+        return get_all(database, row_keys)
+
+    get, get_all = RocksDatabase.get, RocksDatabase.get_all
+    monkeypatch.setattr(RocksDatabase, "get", single)
+    monkeypatch.setattr(RocksDatabase, "get_all", together)
+    for begin in range(0, 1_000, 10):
+        table.evict(len(table.clean))
+        keys = range(begin, begin + 20)
+        table.read_ahead(keys)
+        for key in keys if used else keys[:2]:
+            assert table.get(key) == (key if key < 1_000 else MISSING)
+    if used:
+        assert reads["together"] > 5 * reads["single"] > 0
+    else:
+        assert reads["together"] == 0

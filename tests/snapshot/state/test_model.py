@@ -169,6 +169,13 @@ class KeyedStateMachine(RuleBasedStateMachine):
             elif isinstance(each, dict):
                 each["extra"] = extra
 
+    @rule(state=states, some=st.lists(keys, min_size=4, max_size=12))
+    def read_ahead(self, state, some):
+        table = self.backend.table(state)
+        table.read_ahead(some)
+        for key in some:
+            assert table.get(key) == self.model[state].get(key, MISSING)
+
     # --- entries of composite keys ---
 
     @rule(key=few_keys, part=parts, value=values)

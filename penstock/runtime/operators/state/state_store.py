@@ -67,6 +67,8 @@ class StateStore(KeyedStateStore):
         self._prefix = prefix
         self._states: dict[str, tuple[str, State]] = {}
         self._cleanups: list[ExpiryCleanup] = []
+        #: The tables with one entry for each key.
+        self._single_tables: list[KeyedTable] = []
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
         """Return the value state with the descriptor's name."""
@@ -119,6 +121,16 @@ class StateStore(KeyedStateStore):
         """
         for cleanup in self._cleanups:
             cleanup.step()
+
+    def read_ahead(self, keys: Sequence[Any]) -> None:
+        """Read the state of several keys from RocksDB at once, before the keys are used."""
+        for table in self._single_tables:
+            table.read_ahead(keys)
+
+    @property
+    def has_cold(self) -> bool:
+        """Whether state of a key may be in RocksDB only, so that `read_ahead` has an effect."""
+        return any(table.has_cold for table in self._single_tables)
 
     # --- methods that make states ---
 
@@ -187,6 +199,8 @@ class StateStore(KeyedStateStore):
         table = self._backend.table(self._prefix + descriptor.name, kind)
         # The user's function may store mutable values, and may delete values.
         table.allow_mutable()
+        if not table.is_composite:
+            self._single_tables.append(table)
         config = descriptor.ttl_config
         self._convert(table, expires=config is not None)
         if config is None:

@@ -5,7 +5,7 @@ Each entry has one row.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from typing import Any
 
 from penstock.snapshot.state.cold_store import ColdStore
@@ -75,6 +75,18 @@ class RowStore(ColdStore):
         row_key = self._row_keys.row_key(table.table_id, key, is_composite=table.is_composite)
         data = self._database.get(row_key)
         return MISSING if data is None else self._codec.decode_value(data[value_offset(data) :])
+
+    def read_all(self, table: KeyedTable, keys: Collection[Any]) -> list[tuple[Any, Any]]:
+        """Return each of the keys of a table that has a row, with its value."""
+        row_key, decode = self._row_keys.row_key, self._codec.decode_value
+        table_id, composite = table.table_id, table.is_composite
+        rows = {row_key(table_id, key, is_composite=composite): key for key in keys}
+        ordered = sorted(rows)
+        return [
+            (rows[row], decode(data[value_offset(data) :]))
+            for row, data in zip(ordered, self._database.get_all(ordered), strict=True)
+            if data is not None
+        ]
 
     def entries_of(self, table: KeyedTable, key: Any) -> Iterator[tuple[Any, bytes]]:
         """Yield each composite key of `key` in a composite table, and its encoded value."""

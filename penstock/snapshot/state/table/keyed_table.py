@@ -27,7 +27,7 @@ snapshots, eager flushes and evictions do that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -52,6 +52,9 @@ class ColdReader(Protocol):
     def read(self, table: KeyedTable, key: Any) -> Any:
         """Return the value of `key` in a table, or `MISSING` if it is not in RocksDB."""
 
+    def read_all(self, table: KeyedTable, keys: Collection[Any]) -> list[tuple[Any, Any]]:
+        """Return each of the keys of a table that is in RocksDB, with its value."""
+
     def entries_of(self, table: KeyedTable, key: Any) -> Iterator[tuple[Any, bytes]]:
         """Yield each composite key of `key` in a composite table, and its encoded value."""
 
@@ -61,12 +64,21 @@ class _NothingCold:
         del table, key
         return MISSING
 
+    def read_all(self, table: KeyedTable, keys: Collection[Any]) -> list[tuple[Any, Any]]:
+        del table, keys
+        return []
+
     def entries_of(self, table: KeyedTable, key: Any) -> Iterator[tuple[Any, bytes]]:
         del table, key
         return iter(())
 
 
 _NOTHING_COLD = _NothingCold()
+
+#: One of so many calls of `read_ahead` reads nothing, to find out whether its keys are looked up.
+_PROBING_CALLS = 16
+#: The share of the keys of a batch that must be looked up so that they are worth reading ahead.
+_WORTH_READING = 1 / 4
 
 
 class KeyedTable:
@@ -89,10 +101,15 @@ class KeyedTable:
     """
 
     __slots__ = (
+        "_absent",
+        "_calls",
         "_codec",
         "_cold",
+        "_cold_reads",
         "_is_immutable",
         "_outdated",
+        "_probed_keys",
+        "_reads_ahead",
         "_settings",
         "_was_merged",
         "captured",
@@ -133,6 +150,13 @@ class KeyedTable:
         #: Whether some entries may be in RocksDB only.
         self.has_cold = False
         self._cold: ColdReader = _NOTHING_COLD
+        #: Keys that are in no level and not in RocksDB, as `read_ahead` has found out.
+        self._absent: set[Any] = set()
+        #: Whether `read_ahead` reads, and the number of its calls.
+        self._reads_ahead, self._calls = False, 0
+        #: The number of single reads of RocksDB, and of keys that they could concern, since the
+        #: last call of `read_ahead` that read nothing.
+        self._cold_reads = self._probed_keys = 0
         #: Whether no entry is ever deleted and no value can change in place; see
         #: `declare_immutable`.
         self.only_immutable = False
@@ -171,8 +195,9 @@ class KeyedTable:
                 # Eviction removes the oldest entries, so a used entry becomes the newest.
                 clean[key] = clean.pop(key)
             return value
-        if not self.has_cold:
+        if not self.has_cold or key in self._absent:
             return MISSING
+        self._cold_reads += 1
         value = self._cold.read(self, key)
         if value is MISSING:
             return MISSING
@@ -181,6 +206,29 @@ class KeyedTable:
         else:
             self.dirty[key] = value
         return value
+
+    def read_ahead(self, keys: Iterable[Any]) -> None:
+        """Read the entries of several keys from RocksDB at once, as far as they are not in memory.
+
+        An operator may call this before it looks up the keys of a batch, if `has_cold`. To read
+        them together and in order takes less time. If few of the keys are looked up afterwards, the
+        method soon reads nothing.
+        """
+        if self._probed_keys:
+            self._reads_ahead = self._cold_reads >= self._probed_keys * _WORTH_READING
+            self._probed_keys = 0
+        missing = set(keys).difference(self.dirty, self.clean, *self.captured)
+        self._absent = set()
+        if not missing:
+            return
+        self._calls += 1
+        if not self._reads_ahead or self._calls % _PROBING_CALLS == 0:
+            self._probed_keys, self._cold_reads = len(missing), 0
+            return
+        found = self._cold.read_all(self, missing)
+        # Mutable values become dirty when they are looked up.
+        self.clean.update(found)
+        self._absent = missing.difference(self.clean)
 
     def _protect(self, key: Any, value: Any) -> None:
         """Encode a captured value before it can change in place, and make its key dirty."""
@@ -347,6 +395,7 @@ class KeyedTable:
 
     def evict(self, count: int) -> list[Any]:
         """Evict up to `count` of the oldest clean entries, and return their keys."""
+        self._absent = set()
         oldest = list(islice(self.clean, count))
         for key in oldest:
             del self.clean[key]
