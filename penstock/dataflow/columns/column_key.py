@@ -113,22 +113,22 @@ def distinct_keys(batch: pa.RecordBatch, names: Sequence[str]) -> DistinctKeys:
     Raises:
         JobError: if a column is missing, or its type is not allowed for keys.
     """
-    first = distinct_values(column_named(batch, names[0]), names[0])
-    if len(names) == 1:
-        return first
-    items = [first.values]
-    combined = first.codes.astype("int64")
-    for name in names[1:]:
-        keys = distinct_values(column_named(batch, name), name)
-        items.append(keys.values)
-        combined = combined * len(keys) + keys.codes
-    encoded = array_of(combined).dictionary_encode()
-    left = encoded.dictionary.to_numpy()
-    parts: list[list[Any]] = []
-    for values in reversed(items):
-        left, index = left // len(values), left % len(values)
-        parts.append([values[at] for at in index.tolist()])
-    return DistinctKeys(encoded.indices.to_numpy(), list(zip(*reversed(parts), strict=True)))
+    import numpy as np
+
+    columns = [distinct_values(column_named(batch, name), name) for name in names]
+    keys = columns[0]
+    if len(columns) == 1:
+        return keys
+    codes = keys.codes
+    for column in columns[1:]:
+        # The pairs are numbered again for each column. So a number is below the number of rows
+        # times the number of distinct values of one column, and fits into 64 bits.
+        pairs = codes.astype("int64") * len(column) + column.codes
+        codes = array_of(pairs).dictionary_encode().indices.to_numpy()
+    rows = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
+    rows[codes] = np.arange(len(codes))  # some row of each key
+    items = [[column.values[code] for code in column.codes[rows].tolist()] for column in columns]
+    return DistinctKeys(codes, list(zip(*items, strict=True)))
 
 
 def distinct_values(column: pa.Array, name: str) -> DistinctKeys:

@@ -14,6 +14,7 @@ from penstock.runtime.network.output_channel import LocalOutputChannel
 from penstock.runtime.network.partitioners import HashPartitioner
 from penstock.runtime.serialization.arrow_batch import ArrowBatch
 from penstock.runtime.serialization.record_batch import RecordBatch
+from tests.sizes import sized
 
 rng = random.Random(5)
 COLUMNS = {
@@ -70,6 +71,36 @@ def test_a_key_of_several_columns_is_routed_as_a_tuple():
     expected = [(row["a"], row["b"], row["c"]) for row in table.to_pylist()]
     assert [keys.values[code] for code in keys.codes] == expected
     assert keys.values == list(dict.fromkeys(expected))
+
+
+#: Makes the values of a key column, given a whole number.
+KINDS = (lambda i: i, lambda i: -i * 2**40, lambda i: f"k{i}", lambda i: i / 2 if i % 5 else None)
+
+
+@pytest.mark.parametrize("seed", range(sized(12, 200)))
+def test_a_key_of_any_number_of_columns_has_the_values_of_its_rows(seed):
+    rng = random.Random(seed)
+    rows, width = rng.choice([0, 1, 50, 2000, 2000]), rng.randrange(1, 17)
+    columns = []
+    for _ in range(width):
+        kind, distinct = rng.choice(KINDS), rng.choice([1, 2, 30, 10_000, 10_000])
+        columns.append([kind(rng.randrange(distinct)) for _ in range(rows)])
+    for column in columns:  # rows that are equal
+        column += column[: rows // 3]
+    names = [f"c{place}" for place in range(width)]
+    expected = columns[0] if width == 1 else list(zip(*columns, strict=True))
+    keys = distinct_keys(pa.record_batch(columns, names), names)
+    assert [keys.values[code] for code in keys.codes.tolist()] == expected
+    assert len(set(keys.values)) == len(keys) == len(set(expected))
+
+
+def test_many_columns_with_many_values_are_routed_as_rows():
+    # The product of the numbers of distinct values is far beyond 64 bits.
+    columns = [rng.sample(range(3000), 3000) for _ in range(8)]
+    names = [f"c{place}" for place in range(8)]
+    table = pa.record_batch([pa.array(column + column) for column in columns], names)
+    as_rows = routed(names, RecordBatch(table.to_pylist()), 5)
+    assert routed(names, ArrowBatch(table), 5) == as_rows
 
 
 def test_a_dictionary_column_is_a_key():

@@ -121,6 +121,18 @@ def test_running_aggregates_are_those_of_rows_one_by_one(seed, keys, columns):
         harness = restored(rng, harness)
 
 
+def test_a_key_of_many_columns_with_many_values_does_not_mix_groups():
+    rng = random.Random(3)
+    names = [f"k{place}" for place in range(9)]
+    columns = [rng.sample(range(1000), 1000) for _ in names]
+    rows = [dict(zip(names, key, strict=True)) for key in zip(*columns, strict=True)]
+    harness = OperatorHarness(lambda stream: stream.group_by(*names).agg(n=("*", "count")))
+    for count in (1, 2):
+        rng.shuffle(rows)
+        feed(harness, rows)
+        assert harness.extract_output_values() == [{**row, "n": count} for row in rows]
+
+
 def test_groups_beyond_the_limit_are_saved_and_loaded_again(monkeypatch):
     monkeypatch.setattr(running_aggregation, "MAX_GROUPS", 3)
     harness = OperatorHarness(lambda stream: stream.group_by("k").agg(n=("*", "count")))
