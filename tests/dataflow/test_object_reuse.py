@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from operator import attrgetter
+from time import gmtime
 from typing import Any, NamedTuple
 
 import pytest
 
-from penstock import KeyedProcessFunction, ProcessFunction
+from penstock import KeyedProcessFunction, ProcessFunction, Row, RowKind
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.object_reuse import Check, EmissionPolicy, can_change, copy_if_shared
 from penstock.dataflow.object_reuse.mutation_analysis import may_change_objects
@@ -71,7 +72,11 @@ def get_v(record: Any) -> int:
     return value
 
 
-CLASSES = [_dict, ById, ByValue]
+def _row() -> Any:
+    return Row(v=0)
+
+
+CLASSES = [_dict, ById, ByValue, _row]
 INPUT = list(range(1, 8))
 EXPECTED = INPUT
 
@@ -168,14 +173,14 @@ def test_what_is_within_a_record_is_looked_at_too() -> None:
 
     def within(n: int) -> Any:
         kept[:] = [n]
-        return [(n, kept), {"v": kept}, [kept], Pair(n, kept), Frozen(kept)][n % 5]
+        return [(n, kept), {"v": kept}, [kept], Pair(n, kept), Frozen(kept), Row(kept)][n % 6]
 
     function = running(OperatorKind.MAP, within)
     emitted = (
         function.process(RecordBatch([0, 1, 2])).rows()
-        + function.process(RecordBatch([3, 4])).rows()
+        + function.process(RecordBatch([3, 4, 5])).rows()
     )
-    assert emitted == [(0, [0]), {"v": [1]}, [[2]], Pair(3, [3]), Frozen([4])]
+    assert emitted == [(0, [0]), {"v": [1]}, [[2]], Pair(3, [3]), Frozen([4]), Row([5])]
 
     def lazily(n: int) -> Iterator[Any]:
         inner = [n]
@@ -186,6 +191,25 @@ def test_what_is_within_a_record_is_looked_at_too() -> None:
         (1, [1]),
         (2, [2]),
     ]
+
+
+def test_a_copy_of_a_row_has_its_kind_and_its_names() -> None:
+    row = Row.of_kind(RowKind.DELETE, a=1, b=[2])
+    [copied] = map(copy_if_shared, [row])
+    assert copied == row and copied is not row and copied.b is not row.b
+
+
+def test_a_class_of_tuples_that_cannot_be_made_of_items_is_not_copied() -> None:
+    # As `pyarrow.MonthDayNano`: `tuple.__new__` refuses the class.
+    kept: dict[str, Any] = {"time": gmtime(0), "n": [0]}
+
+    def change(n: int) -> Any:
+        kept["n"][0] = n
+        return kept
+
+    function = running(OperatorKind.MAP, change)
+    emitted = function.process(RecordBatch([1, 2])).rows()
+    assert emitted == [{"time": gmtime(0), "n": [n]} for n in (1, 2)]
 
 
 def test_what_a_list_that_is_kept_holds_is_copied() -> None:

@@ -21,6 +21,8 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from penstock.dataflow.types.row import Row
+
 __all__ = ["IMMUTABLE", "MUTABLE_CONTAINERS", "can_change"]
 
 IMMUTABLE = frozenset({NoneType, bool, int, float, str, bytes, complex, Decimal, Fraction})
@@ -43,7 +45,7 @@ def can_change(values: Sequence[Any]) -> bool:
     if kinds <= IMMUTABLE:
         return False
     for kind in kinds - IMMUTABLE:
-        if kind in MUTABLE_CONTAINERS:
+        if kind in MUTABLE_CONTAINERS or kind is Row:
             return True
         if issubclass(kind, tuple) or kind is frozenset:
             alike = [value for value in values if type(value) is kind] if len(kinds) > 1 else values

@@ -12,6 +12,7 @@ import copy
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import is_
 from sys import getrefcount
 from typing import Any
 
@@ -20,6 +21,7 @@ from penstock.dataflow.object_reuse.mutability import (
     MUTABLE_CONTAINERS,
     can_change,
 )
+from penstock.dataflow.types.row import Row
 
 __all__ = [
     "copy_if_shared",
@@ -138,6 +140,8 @@ def _holds_alone(value: Any) -> bool:
         items = value.values()
     elif kind in (list, tuple, deque):
         items = value
+    elif kind is Row:
+        items = value.parts[2]
     elif "__dataclass_fields__" in vars(kind) and hasattr(value, "__dict__"):
         items = vars(value).values()
     else:
@@ -168,8 +172,13 @@ def _copy(value: Any) -> Any:
         return kind(map(_copy, value))
     if kind is deque:
         return deque(map(_copy, value), value.maxlen)
+    if kind is Row:
+        row_kind, names, values = value.parts
+        return Row.of_parts(row_kind, names, list(map(_copy, values)))
     if isinstance(value, tuple):
-        return tuple.__new__(kind, map(_copy, value))
+        items = tuple(map(_copy, value))
+        # Some classes of tuples cannot be made of their items, such as `pyarrow.MonthDayNano`.
+        return value if all(map(is_, items, value)) else tuple.__new__(kind, items)
     if kind in MUTABLE_CONTAINERS:
         made = copy.copy(value)
         if isinstance(made, dict):
