@@ -43,8 +43,16 @@ class WindowContents(ABC):
         """Remove the contents of a window."""
 
     @abstractmethod
+    def copied(self, contents: list[Any]) -> list[Any]:
+        """Return the contents of several windows or panes, and copies of those that can change.
+
+        The functions of the program may change what they are given. So they are given copies of
+        contents that stay in the table.
+        """
+
+    @abstractmethod
     def combine(self, contents: list[Any]) -> Any:
-        """Return the contents of several windows or panes together, without changing them."""
+        """Return the contents of several windows or panes together, which may change them."""
 
     def merge(self, key: Any, target: Any, sources: list[Any]) -> None:
         """Move the contents of the windows `sources` into the window `target`."""
@@ -95,12 +103,13 @@ class AggregatedContents(WindowContents):
         """Remove the accumulator of a window."""
         self._table.delete((key, part))
 
+    def copied(self, contents: list[Any]) -> list[Any]:
+        """Return accumulators, and copies of those that can change."""
+        return self._copy(contents) if can_change(contents) else contents
+
     def combine(self, contents: list[Any]) -> Any:
         """Return the accumulator of several windows or panes together."""
-        if len(contents) == 1:
-            return contents[0]
-        # The function may change the accumulators that it merges.
-        return reduce(self._merge, self._copy(contents) if can_change(contents) else contents)
+        return reduce(self._merge, contents)
 
 
 class ListedContents(WindowContents):
@@ -111,10 +120,11 @@ class ListedContents(WindowContents):
 
     Arguments:
         table: the composite table of the lists.
+        copy: copies values that can change.
     """
 
-    def __init__(self, table: KeyedTable) -> None:
-        self._table = table
+    def __init__(self, table: KeyedTable, copy: Callable[[list[Any]], list[Any]]) -> None:
+        self._table, self._copy = table, copy
 
     def add(self, key: Any, part: Any, record: Any) -> None:
         """Append a record to the list of a window."""
@@ -157,6 +167,10 @@ class ListedContents(WindowContents):
             for number in range(newest[0]):
                 self._table.delete((key, part, number))
             self._table.delete((key, part))
+
+    def copied(self, contents: list[Any]) -> list[Any]:
+        """Return lists of records, and copies of records that can change."""
+        return [self._copy(records) if can_change(records) else records for records in contents]
 
     def combine(self, contents: list[Any]) -> Any:
         """Return the records of several windows or panes."""

@@ -136,6 +136,27 @@ def test_an_aggregating_state_stores_an_accumulator(context):
     assert state.get() is None
 
 
+def test_an_aggregating_state_keeps_what_get_result_changes_in_place(context):
+    class Drained(AggregateFunction):
+        def create_accumulator(self):
+            return []
+
+        def add(self, value, accumulator):
+            accumulator.append(value)
+            return accumulator
+
+        def get_result(self, accumulator):
+            return accumulator.pop()
+
+        def merge(self, a, b):
+            return a + b
+
+    state = context.get_aggregating_state(AggregatingStateDescriptor("d", Drained()))
+    state.add(1)
+    state.add(2)
+    assert [state.get(), state.get()] == [2, 1]
+
+
 def test_the_same_descriptor_gives_the_same_state(context):
     context.get_list_state(ListStateDescriptor("l")).add(1)
     assert context.get_list_state(ListStateDescriptor("l")).get() == [1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import pytest
@@ -544,6 +545,59 @@ def test_a_result_that_the_state_keeps_is_copied(run, slide, general):
     for emitted, _ in windows.advance(20):
         emitted[1].append(99)
     assert results(windows.add(a([3], 3))) == [("a", [1, 2, 3])] * (10 // slide)
+
+
+class Drained(AggregateFunction):
+    """Returns the values in order, and empties its accumulator."""
+
+    def create_accumulator(self):
+        return []
+
+    def add(self, value, accumulator):
+        accumulator.append(value[1])
+        return accumulator
+
+    def get_result(self, accumulator):
+        taken = sorted(accumulator)
+        accumulator.clear()
+        return "a", taken
+
+    def merge(self, a, b):
+        return a + b
+
+
+class Spoiled(ProcessWindowFunction):
+    """Changes the records that it is given."""
+
+    def process(self, key, context, elements):
+        yield "a", [value[0] for _, value in elements]
+        for _, value in elements:
+            value[0] = "spoiled"
+
+
+#: Triggers that fire windows again, with what fires them.
+REPEATED = {
+    "count": (GlobalWindows.create(), CountTrigger.of(1), []),
+    "continuous": (TumblingEventTimeWindows.of(100), ContinuousEventTimeTrigger.of(20), [40]),
+    "sessions": (EventTimeSessionWindows.with_gap(50), ContinuousEventTimeTrigger.of(20), [40]),
+}
+
+
+@pytest.mark.parametrize("evictor", [None, CountEvictor.of(100)])
+@pytest.mark.parametrize("name", REPEATED)
+def test_a_second_firing_sees_no_changes_of_the_first(run, name, evictor):
+    assigner, trigger, advance = REPEATED[name]
+    for options, values in (
+        ({"aggregator": Drained(), "window_function": None}, [1, 2]),
+        ({"window_function": Spoiled()}, [[1], [2]]),
+    ):
+        windows = run(assigner, trigger, evictor=evictor, **options)
+        emitted = []
+        for value, time in zip(values, (10, 60), strict=True):
+            emitted += windows.add(a(value, time))
+            emitted += [each for to in advance for each in windows.advance(to + time - 10)]
+            windows.restart(1)
+        assert [each for each, _ in groupby(results(emitted))] == [("a", [1]), ("a", [1, 2])]
 
 
 # ---- processing time

@@ -67,6 +67,35 @@ class Values(AggregateFunction):
         return a
 
 
+class Greedy(Values):
+    """Empties its accumulator when it returns the result."""
+
+    def get_result(self, accumulator: Any) -> Any:
+        taken = tuple(accumulator)
+        accumulator.clear()
+        return None, taken
+
+
+class Spoiling(Spans):
+    """Changes the records and results that it is given."""
+
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        yield from super().process(key, context, elements)
+        for element in elements:
+            element[1] = "spoilt"
+
+
+def appended(first: Any, second: Any) -> Any:
+    """Combines mutable records, by changing the first one."""
+    first[1] = values_of(first) + values_of(second)
+    return first
+
+
+def appended_without(joined_values: Any, leaving: Any) -> Any:
+    joined_values[1] = without(joined_values, leaving)[1]
+    return joined_values
+
+
 class Gap:
     """A gap that depends on the record."""
 
@@ -138,6 +167,41 @@ def test_windows_are_those_of_the_naive_implementation(
         windows.close()
 
 
+#: Windows whose functions change what they are given: the aggregator and the window function.
+CHANGING = {
+    "records": (None, Spoiling(), None),
+    "reduced records": (appended, Spoiling(), None),
+    "records with an inverse": (appended, Spoiling(), appended_without),
+    "accumulators": (Greedy(), Spans(), None),
+}
+
+
+@pytest.mark.parametrize("lateness", [0, 9])
+@pytest.mark.parametrize("general", [False, True], ids=["chosen", "general"])
+@pytest.mark.parametrize("changing", CHANGING)
+@pytest.mark.parametrize("name", ASSIGNERS)
+def test_functions_may_change_what_a_window_gives_them(
+    tmp_path: Path, name: str, changing: str, general: bool, lateness: int
+) -> None:
+    assigner, assign, merging = ASSIGNERS[name]
+    aggregator, window_function, inverse = CHANGING[changing]
+    operation = WindowOperation(
+        assigner,
+        assigner.get_default_trigger(),
+        allowed_lateness=lateness,
+        late_tag=LATE,
+        aggregator=aggregator,
+        inverse=inverse if type(assigner) is SlidingEventTimeWindows else None,
+        window_function=window_function,
+    )
+    for seed in range(sized(2, 30)):
+        naive = NaiveWindows(assign, merging, lateness)
+        make = WindowOperator if general else make_window_operator
+        windows = Windows(operation, tmp_path / str(seed), make, tags=("late",))
+        walk(windows, naive, random.Random(seed), record_class=list)
+        windows.close()
+
+
 @pytest.mark.parametrize("aggregator", AGGREGATORS)
 @pytest.mark.parametrize("name", ["tumbling", "sliding", "sessions"])
 def test_windows_that_are_not_in_memory(tmp_path: Path, name: str, aggregator: str) -> None:
@@ -162,6 +226,7 @@ def walk(
     *,
     steps: int = 60,
     spills: bool = False,
+    record_class: type = tuple,
 ) -> None:
     """Take random steps with both implementations, and compare what they emit after each step."""
     now = rng.choice((-60, 0, 1_700_000_000_000))
@@ -179,14 +244,15 @@ def walk(
                 for record, timestamp in records
                 for fired in naive.add(record[0], record, timestamp)
             ]
-            check(windows.add(*records), expected)
+            own = [(record_class(record), timestamp) for record, timestamp in records]
+            check(windows.add(*own), expected)
         elif step < 0.9:
             now += rng.randrange(14)
             check(windows.advance(now), naive.advance(now))
         else:
             windows.restart(rng.randrange(1, 4))
     check(windows.advance(MAX_WATERMARK), naive.advance(MAX_WATERMARK))
-    assert Counter(record for _, record in windows.side) == Counter(naive.late)
+    assert Counter(tuple(record) for _, record in windows.side) == Counter(naive.late)
     assert windows.size() == 0
 
 

@@ -66,10 +66,10 @@ class WindowOperator(BaseWindowOperator):
 
     def _open_contents(self) -> WindowContents:
         table = self.backend.composite_table(self.STATE, StateKind.WINDOW)
+        copy = self.context.codec.copy_mutable
         if self.operation.aggregator is None or self.operation.evictor is not None:
-            return ListedContents(table)
-        aggregation = Aggregation.of(self.operation.aggregator)
-        return AggregatedContents(table, aggregation, self.context.codec.copy_mutable)
+            return ListedContents(table, copy)
+        return AggregatedContents(table, Aggregation.of(self.operation.aggregator), copy)
 
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Add the records of a batch to their windows, and return what the windows emit."""
@@ -92,8 +92,9 @@ class WindowOperator(BaseWindowOperator):
         part = part_of(state_window)
         context.enter(namespace)
         ask = self._trigger.on_event_time if is_event else self._trigger.on_processing_time
-        self._apply(ask(time, window, context), window, part)
-        if is_event == self.is_event_time and time == self._cleanup_time(window):
+        is_over = is_event == self.is_event_time and time == self._cleanup_time(window)
+        self._apply(ask(time, window, context), window, part, is_over=is_over)
+        if is_over:
             self._contents.clear(key, part)
             context.enter(namespace)
             self._trigger.clear(window, context)
@@ -154,25 +155,41 @@ class WindowOperator(BaseWindowOperator):
         if time != MAX_WATERMARK:
             self.services.register(namespace, time, is_event=self.is_event_time)
 
-    def _apply(self, result: TriggerResult, window: Any, part: Any) -> None:
-        """Apply the decision of a trigger to a window."""
+    def _apply(
+        self, result: TriggerResult, window: Any, part: Any, *, is_over: bool = False
+    ) -> None:
+        """Apply the decision of a trigger to a window.
+
+        Arguments:
+            result: the decision.
+            window: the window.
+            part: the part of a composite key that names the contents of the window.
+            is_over: whether the window is removed afterwards.
+        """
         key = self.context.key
         if result.is_fire():
             contents = self._contents.get(key, part)
             if contents is not MISSING:
+                # The functions may change what they are given, and later firings need what stays.
+                stays = not is_over and not result.is_purge()
                 if self._evictor is None:
-                    self._emit(key, window, contents)
+                    own = self._contents.copied([contents])[0] if stays else contents
+                    self._emit(key, window, own)
                 else:
-                    self._emit_evicting(self._evictor, window, part, contents)
+                    self._emit_evicting(self._evictor, window, part, contents, stays=stays)
         if result.is_purge():
             self._contents.clear(key, part)
 
-    def _emit_evicting(self, evictor: Evictor, window: Any, part: Any, contents: Any) -> None:
+    def _emit_evicting(
+        self, evictor: Evictor, window: Any, part: Any, contents: Any, *, stays: bool
+    ) -> None:
         """Emit the results of a window, and remove records before and after that."""
         key, context = self.context.key, self._evictor_context
         elements = [TimestampedValue(*each) for each in contents]
         evictor.evict_before(elements, len(elements), window, context)
         records = [element.value for element in elements]
+        if stays:
+            [records] = self._contents.copied([records])
         self.context.timestamp = timestamp = window.max_timestamp()
         self._output.emit(self._caller.call_with_records(key, window, records), timestamp)
         evictor.evict_after(elements, len(elements), window, context)

@@ -63,7 +63,7 @@ class InversePaneOperator(PaneOperator):
                 count += 1
         if not count:
             return
-        self._emit_span(key, window, window + panes.size, value)
+        self._emit_span(key, window, window + panes.size, self._copied(value))
         left = []
         for pane in panes.panes_leaving(window):
             leaving = get((key, pane))
@@ -90,7 +90,7 @@ class InversePaneOperator(PaneOperator):
         super()._add_to_pane(key, pane, record)
 
     def _copied(self, value: Any) -> Any:
-        """Return a value, or a copy of it if it can change, since a pane keeps the value."""
+        """Return a value, or a copy of it if it can change, since the state keeps the value."""
         try:
             value in self._probe  # noqa: B015 - raises for mutable values, see `record_loops`
         except TypeError:

@@ -53,8 +53,9 @@ class PaneOperator(BaseWindowOperator):
         self._contents = self._open_contents()
 
     def _open_contents(self) -> WindowContents:
+        copy = self.context.codec.copy_mutable
         if self.operation.aggregator is None:
-            lists = ListedContents(self._table)
+            lists = ListedContents(self._table, copy)
             self._more = GROUP, lists.add
             self._set_loop(loops.collect_into_panes, key_of=self._key_of)
             return lists
@@ -65,7 +66,6 @@ class PaneOperator(BaseWindowOperator):
         else:
             add = aggregation.aggregate.add
             self._set_loop(loops.aggregate_into_panes, key_of=self._key_of, add=add)
-        copy = self.context.codec.copy_mutable
         return AggregatedContents(self._table, aggregation, copy)
 
     def process(self, batch: RecordBatch) -> RecordBatch:
@@ -101,15 +101,21 @@ class PaneOperator(BaseWindowOperator):
 
     def _fire_window(self, key: Any, window: int) -> list[int]:
         """Emit the results of a window, and return its panes that have contents."""
-        found, contents, get = [], [], self._contents.get
-        for pane in self.panes.panes_of(window):
+        panes, get = self.panes, self._contents.get
+        # No later firing needs the panes before this one.
+        needed_from = window if self._lateness else window + panes.slide
+        found: list[int] = []
+        leaving: list[Any] = []
+        staying: list[Any] = []
+        for pane in panes.panes_of(window):
             value = get(key, pane)
             if value is not MISSING:
                 found.append(pane)
-                contents.append(value)
-        if contents:
-            end = window + self.panes.size
-            self._emit_span(key, window, end, self._contents.combine(contents))
+                (leaving if pane < needed_from else staying).append(value)
+        if found:
+            # The functions may change what they are given.
+            contents = leaving + self._contents.copied(staying) if staying else leaving
+            self._emit_span(key, window, window + panes.size, self._contents.combine(contents))
         return found
 
     def _remove_leaving(self, key: Any, window: int, found: list[int]) -> None:
