@@ -575,6 +575,19 @@ class Spoiled(ProcessWindowFunction):
             value[0] = "spoiled"
 
 
+def test_a_reduce_function_may_change_the_record_that_it_adds(run):
+    def add(total, record):
+        total[1] += record[1]
+        record[1] = 1000
+        return total
+
+    windows = run(
+        SlidingEventTimeWindows.of(10, 5), general=True, aggregator=add, window_function=None
+    )
+    windows.add((["a", 1], 6), (["a", 2], 7), (["a", 3], 8))
+    assert results(windows.advance(14)) == [["a", 6], ["a", 6]]
+
+
 #: Triggers that fire windows again, with what fires them.
 REPEATED = {
     "count": (GlobalWindows.create(), CountTrigger.of(1), []),

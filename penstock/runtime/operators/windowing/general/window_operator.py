@@ -106,36 +106,43 @@ class WindowOperator(BaseWindowOperator):
     # ---- records
 
     def _add(self, record: Any, timestamp: int) -> None:
-        key, is_taken = self.context.key, False
-        for window in self._assigner.assign_windows(record, timestamp, self._assigner_context):
-            if self._is_late(window):
-                continue
+        key, windows = self.context.key, self._assign(record, timestamp)
+        windows = [window for window in windows if not self._is_late(window)]
+        for number, window in enumerate(windows, 1):
             part = part_of(window)
-            self._contents.add(key, part, self._to_store(record, timestamp, is_taken))
-            is_taken = True
+            own = self._to_store(record, timestamp, is_last=number == len(windows))
+            self._contents.add(key, part, own)
             self._on_element(record, timestamp, window, part)
-        if not is_taken:
+        if not windows:
             self._skip(record, timestamp)
 
     def _add_merging(self, record: Any, timestamp: int) -> None:
         key, is_taken = self.context.key, False
-        merging = self._windows_of(key)
-        for assigned in self._assigner.assign_windows(record, timestamp, self._assigner_context):
+        merging, windows = self._windows_of(key), self._assign(record, timestamp)
+        for number, assigned in enumerate(windows, 1):
             window = merging.add(assigned, self._merge)
             if self._is_late(window):
                 merging.retire(window)
                 continue
             part = part_of(merging.state_window(window))
-            self._contents.add(key, part, self._to_store(record, timestamp, is_taken))
+            own = self._to_store(record, timestamp, is_last=number == len(windows))
+            self._contents.add(key, part, own)
             is_taken = True
             self._on_element(record, timestamp, window, part)
         self._store_windows(key, merging)
         if not is_taken:
             self._skip(record, timestamp)
 
-    def _to_store(self, record: Any, timestamp: int, is_taken: bool) -> Any:
-        """Return what a window keeps of a record; a state holds a mutable object only once."""
-        if is_taken and can_change((record,)):
+    def _assign(self, record: Any, timestamp: int) -> list[Any]:
+        return list(self._assigner.assign_windows(record, timestamp, self._assigner_context))
+
+    def _to_store(self, record: Any, timestamp: int, *, is_last: bool) -> Any:
+        """Return what a window keeps of a record.
+
+        A state holds a mutable object only once, and the functions of a window may change it. So
+        all windows of a record but the last one keep copies.
+        """
+        if not is_last and can_change((record,)):
             record = self.context.codec.copy_mutable([record])[0]
         return record if self._evictor is None else (record, timestamp)
 
