@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: What pyarrow says of a cast that would change a value.
 _LOST = re.compile("truncated|lose data|data loss")
 
-__all__ = ["arrow_of", "fit_schema", "one_row", "python_values", "rows_of"]
+__all__ = ["array_of_values", "arrow_of", "fit_schema", "one_row", "python_values", "rows_of"]
 
 
 def arrow_of(
@@ -67,7 +67,7 @@ def arrow_of(
         kind = None if schema is None else schema.field(name).type
         values = [row.get(name) for row in rows]
         try:
-            arrays.append(_array_of(values, kind))
+            arrays.append(array_of_values(values, kind))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise _misfit(name, kind, values, records, error) from None
     if schema is None:
@@ -139,6 +139,37 @@ def python_values(column: pa.Array) -> list[Any]:
     return values
 
 
+def array_of_values(values: list[Any], kind: pa.DataType | None) -> pa.Array:
+    """Return the values as an Arrow array of a type; None to find it.
+
+    `pyarrow.array` turns 1.5 into the integer 1, and cuts times to their unit. A value that would
+    change is refused instead, as `fit_schema` does.
+
+    Raises:
+        ValueError: if a value would change. (The errors of pyarrow are also raised.)
+    """
+    import pyarrow as pa
+
+    array = pa.array(values, kind)
+    if kind is None or set(map(type, values)) <= {int, str, type(None)}:
+        return array
+    types = pa.types
+    if types.is_floating(kind) or types.is_string(kind) or types.is_boolean(kind):
+        return array
+    for value in values:
+        if (cut := _cut(value, kind)) is not None:
+            raise ValueError(f"{cut!r} would be changed or lost")
+    try:
+        pa.array(values).cast(kind)
+    except pa.ArrowInvalid as error:
+        if not _LOST.search(str(error)):
+            return array
+        raise
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return array  # of values without a type in common, which fit this one
+    return array
+
+
 def _dicts(records: Sequence[Any], names: list[str] | None) -> list[dict[str, Any]]:
     kinds = set(map(type, records))
     if kinds <= {dict}:
@@ -190,37 +221,6 @@ def _refuse(record: Any) -> dict[str, Any]:
     )
 
 
-def _array_of(values: list[Any], kind: pa.DataType | None) -> pa.Array:
-    """Return the values as an Arrow array of a type; None to find it.
-
-    `pyarrow.array` turns 1.5 into the integer 1, and cuts times to their unit. A value that would
-    change is refused instead, as `fit_schema` does.
-
-    Raises:
-        ValueError: if a value would change. (The errors of pyarrow are also raised.)
-    """
-    import pyarrow as pa
-
-    array = pa.array(values, kind)
-    if kind is None or set(map(type, values)) <= {int, str, type(None)}:
-        return array
-    types = pa.types
-    if types.is_floating(kind) or types.is_string(kind) or types.is_boolean(kind):
-        return array
-    for value in values:
-        if (cut := _cut(value, kind)) is not None:
-            raise ValueError(f"{cut!r} would be changed or lost")
-    try:
-        pa.array(values).cast(kind)
-    except pa.ArrowInvalid as error:
-        if not _LOST.search(str(error)):
-            return array
-        raise
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return array  # of values without a type in common, which fit this one
-    return array
-
-
 def _cut(value: Any, kind: pa.DataType) -> Any:
     """Return the part of a value that a type cannot hold, and that pyarrow cuts without an error.
 
@@ -262,7 +262,7 @@ def _misfit(
     for value, candidate in zip(values, records, strict=True):
         first = value if first is None else first
         try:
-            _array_of([first, value], kind)
+            array_of_values([first, value], kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as own:
             error, record = own, candidate
             break

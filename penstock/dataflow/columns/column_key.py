@@ -138,6 +138,9 @@ def distinct_values(column: pa.Array, name: str) -> DistinctKeys:
 
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
+        # `dictionary_encode` makes empty values of the nulls of these types.
+        column = column.cast(pa.string() if pa.types.is_string_view(column.type) else pa.binary())
     if pa.types.is_integer(column.type) and not column.null_count and len(column):
         found = _small_numbers(column.to_numpy())
         if found is not None:

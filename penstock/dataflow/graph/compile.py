@@ -42,6 +42,9 @@ from penstock.dataflow.operator_state.checkpointed_function import checkpointed_
 
 __all__ = ["compile_graph"]
 
+#: The kinds whose operators have operator state of their own.
+_WITH_OPERATOR_STATE = frozenset({OperatorKind.ASYNC_WAIT, OperatorKind.KEYED_COLUMNS})
+
 
 def compile_graph(
     graph: JobGraph, config: JobConfig, *, unchained: Container[tuple[str, str]] = ()
@@ -125,7 +128,7 @@ def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
             has_end_input(operator.function),
             checkpointed_function(operator.function) is not None
             or bool(operator.broadcast_states)
-            or operator.kind is OperatorKind.ASYNC_WAIT,
+            or operator.kind in _WITH_OPERATOR_STATE,
         )
     return infos
 

@@ -109,6 +109,15 @@ def test_a_dictionary_column_is_a_key():
     assert [keys.values[code] for code in keys.codes] == values
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.string_view(), pa.binary_view(), pa.large_string(), pa.binary(1)]
+)
+def test_the_null_of_every_type_of_texts_is_a_key(kind):
+    values = ["x", None, None, "y"] if "string" in str(kind) else [b"x", None, None, b"y"]
+    keys = distinct_keys(pa.record_batch({"k": pa.array(values, kind)}), ["k"])
+    assert [keys.values[code] for code in keys.codes] == values
+
+
 def test_rows_and_batches_keep_their_order():
     [output] = outputs(1)
     partitioner = HashPartitioner([output], ColumnKey(["n"]), 128, 1)

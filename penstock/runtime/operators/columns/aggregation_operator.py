@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from penstock.dataflow.columns.aggregates import ColumnAggregation
-from penstock.dataflow.columns.arrow import array_of
 from penstock.dataflow.columns.arrow_records import arrow_of
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.columns.accumulators import (
@@ -70,22 +67,3 @@ class AggregationOperator(RunningOperator):
                 values = values.as_type(table.values_of(part).dtype)
             found.append((part, values))
         return found
-
-
-def key_columns(keys: list[Any], width: int) -> list[pa.Array]:
-    """Return keys as columns, with the types that Arrow gives to Python values.
-
-    Arguments:
-        keys: the keys, which are tuples if the width is greater than 1.
-        width: the number of columns.
-    """
-    import pyarrow as pa
-
-    if width == 1:
-        return [pa.array(keys)]
-    return [pa.array([key[column] for key in keys]) for column in range(width)]
-
-
-def constant(value: int, count: int) -> pa.Array:
-    """Return a column that has one value in all rows."""
-    return array_of(np.full(count, value, np.int64))

@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.dataflow.columns.aggregates import ColumnAggregation
 from penstock.dataflow.columns.column_key import DistinctKeys, distinct_keys
 from penstock.dataflow.time import NO_TIMESTAMP
 from penstock.dataflow.windows.time_windows import without_timestamp
-from penstock.runtime.operators.columns.accumulators import result_column
-from penstock.runtime.operators.columns.aggregation_operator import (
-    AggregationOperator,
-    constant,
-    key_columns,
-)
+from penstock.runtime.operators.columns.aggregation_operator import AggregationOperator
 from penstock.runtime.operators.columns.group_table import GroupTable
 from penstock.runtime.operators.columns.row_groups import Array
-from penstock.runtime.serialization.arrow_batch import ArrowBatch, event_times, packed_times
+from penstock.runtime.operators.columns.window_results import WindowResults
+from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.serialization.arrow_batch import event_times
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state import TOMBSTONE
+from penstock.snapshot.state.operator_state import OperatorStateSnapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +37,20 @@ class WindowAggregationOperator(AggregationOperator):
     are emitted. So a window never fires twice, even if a restored task begins with a lower
     watermark.
     """
+
+    def __init__(self, function: ColumnAggregation, context: OperatorContext) -> None:
+        super().__init__(function, context)
+        self._results = WindowResults(function, context)
+
+    def initialize_state(self) -> None:
+        """Take the restored types of the key columns."""
+        super().initialize_state()
+        self._results.restore()
+
+    def capture_operator_state(self, number: int, timestamp: int) -> OperatorStateSnapshot | None:
+        """Return the types of the key columns."""
+        self._results.save()
+        return super().capture_operator_state(number, timestamp)
 
     def open(self) -> None:
         """Get the groups of the open windows from the restored state."""
@@ -56,6 +69,7 @@ class WindowAggregationOperator(AggregationOperator):
         if times is None or (times == NO_TIMESTAMP).any():
             raise without_timestamp(self.aggregation.assigner)
         arrow = self.columns_of(batch)
+        self._results.note_types(arrow)
         keys = distinct_keys(arrow, self.aggregation.keys)
         size = self.aggregation.assigner.size
         for start in self._open_windows(times):
@@ -101,21 +115,14 @@ class WindowAggregationOperator(AggregationOperator):
 
     def _fire(self, window: int) -> RecordBatch:
         """Return the rows of a window, and remove its groups."""
-        import pyarrow as pa
-
-        table, aggregation = self._windows.pop(window), self.aggregation
+        table = self._windows.pop(window)
         self._table.dirty.update(
             zip(zip(table.saved_keys, repeat(window)), repeat(TOMBSTONE), strict=False)
         )
-        count, end = len(table), window + aggregation.assigner.size
+        starts = np.full(len(table), window, np.int64)
+        ends = starts + self.aggregation.assigner.size
         values = {part: table.values_of(part) for part in self.parts}
-        columns = key_columns(table.keys, len(aggregation.keys))
-        columns += [constant(window, count), constant(end, count)]
-        columns += [result_column(one, values) for one in aggregation.aggregates]
-        names = [*aggregation.keys, "window_start", "window_end"]
-        names += [one.name for one in aggregation.aggregates]
-        out = pa.RecordBatch.from_arrays(columns, names)
-        return ArrowBatch(out, packed_times(np.full(count, end - 1, np.int64)))
+        return self._results.batch(table.keys, starts, ends, values)
 
     def write_state(self) -> None:
         """Write the groups that have changed into the keyed state."""

@@ -1,7 +1,9 @@
 """Aggregations over columns against a naive model, with snapshots, restores and rescaling."""
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -220,6 +222,139 @@ def test_a_window_that_has_fired_leaves_no_state():
     assert harness.num_keyed_state_entries() == 0
     harness.end_input()
     assert harness.extract_output_values() == []
+
+
+BERLIN = pa.timestamp("ms", "Europe/Berlin")
+NOON = datetime(2024, 1, 1, 12)
+#: Values of keys, and the types of their columns.
+KEY_TYPES = {
+    **{
+        str(kind): ([5, 7], kind)
+        for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16())
+    },
+    "uint32": ([2**32 - 1, 7], pa.uint32()),
+    "uint64": ([2**64 - 1, 2**63 + 5, 7], pa.uint64()),
+    "float": ([0.5], pa.float32()),
+    "double": ([1e300, -0.0], pa.float64()),
+    "bool": ([True], pa.bool_()),
+    "decimal": ([Decimal("1.50"), Decimal("12345.75")], pa.decimal128(10, 2)),
+    "large decimal": ([Decimal("1.5")], pa.decimal256(50, 1)),
+    "date": ([NOON.date()], pa.date32()),
+    "date in milliseconds": ([NOON.date()], pa.date64()),
+    "time": ([NOON.time()], pa.time32("s")),
+    "timestamp": ([NOON], pa.timestamp("s")),
+    "timestamp in nanoseconds": ([NOON], pa.timestamp("ns")),
+    "timestamp with a zone": ([NOON.replace(tzinfo=UTC)], BERLIN),
+    "duration": ([timedelta(1)], pa.duration("s")),
+    "string": (["a"], pa.string()),
+    "large string": (["a", ""], pa.large_string()),
+    "string view": (["a", ""], pa.string_view()),
+    "binary": ([b"a"], pa.binary()),
+    "binary view": ([b"a", b""], pa.binary_view()),
+    "large binary": ([b"a"], pa.large_binary()),
+    "fixed size binary": ([b"ab"], pa.binary(2)),
+    "dictionary": (["a", "b"], pa.dictionary(pa.int32(), pa.string())),
+    "dictionary of numbers": ([5], pa.dictionary(pa.int64(), pa.int16())),
+    "null": ([], pa.null()),
+}
+
+
+def with_types(stream):
+    """The rows of a stream, each with the type of the column `k` as a text."""
+
+    def add_types(batch):
+        types = pa.array([str(batch["k"].type)] * batch.num_rows)
+        return batch.append_column("type", types)
+
+    return stream.map_batches(add_types)
+
+
+def counted_by_key(kind):
+    def piece(stream):
+        columns = stream.map_batches(lambda batch: batch, keep_rows=True, schema={"k": kind})
+        return with_types(
+            columns.group_by("k").window(TumblingEventTimeWindows.of(10)).agg(n=("*", "count"))
+        )
+
+    return piece
+
+
+@pytest.mark.parametrize("name", KEY_TYPES)
+def test_windows_keep_the_type_of_a_key_column(name):
+    values, kind = KEY_TYPES[name]
+    values = [*values, None]
+    harness = OperatorHarness(counted_by_key(kind))
+    expected = pa.array(values, kind).to_pylist()
+    # The keys of the first window are null, and the second window fires after a restore.
+    for start, keys in ((0, [None]), (10, values)):
+        harness.process_elements([({"k": key}, start) for key in keys])
+    harness.process_watermark(9)
+    assert [(row["k"], row["type"]) for row in harness.extract_output_values()] == [
+        (None, str(kind))
+    ]
+    for parallelism in (2, 1):
+        harness = OperatorHarness.restore(harness.snapshot(), parallelism=parallelism)
+    harness.process_watermark(19)
+    rows = harness.extract_output_values()
+    assert {row["type"] for row in rows} == {str(kind)}
+    assert Counter(row["k"] for row in rows) == Counter(expected)
+
+
+def test_a_window_may_have_more_keys_than_the_index_of_a_dictionary_column():
+    def piece(stream):
+        columns = stream.map_batches(encoded, keep_rows=True)
+        windows = columns.group_by("k").window(TumblingEventTimeWindows.of(10))
+        return with_types(windows.agg(n=("*", "count")))
+
+    def encoded(batch):
+        kind = pa.dictionary(pa.int8(), pa.string())
+        return pa.record_batch({"k": pa.array(batch["k"].to_pylist(), kind)})
+
+    harness = OperatorHarness(piece)
+    for first in range(0, 300, 100):
+        harness.process_elements([({"k": str(first + key)}, 0) for key in range(100)])
+    harness.process_watermark(9)
+    rows = harness.extract_output_values()
+    assert len(rows) == 300
+    assert rows[0]["type"] == "dictionary<values=string, indices=int32, ordered=0>"
+
+
+@pytest.mark.parametrize(
+    ("batches", "kind"),
+    [
+        ([[1], [2.5]], "double"),
+        ([[None], ["a"]], "string"),
+        ([[NOON.date()], [None]], "date32[day]"),
+        ([[Decimal("1.5")], [Decimal("100.25")]], "decimal128(5, 2)"),
+    ],
+)
+def test_batches_with_other_types_have_a_type_in_common(batches, kind):
+    harness = OperatorHarness(
+        lambda stream: with_types(
+            stream.group_by("k").window(TumblingEventTimeWindows.of(10)).agg(n=("*", "count"))
+        )
+    )
+    for batch in batches:
+        harness.process_elements([({"k": key}, 0) for key in batch])
+    harness.process_watermark(9)
+    rows = harness.extract_output_values()
+    assert [(row["k"], row["type"]) for row in rows] == [(k, kind) for b in batches for k in b]
+
+
+def test_keys_without_a_type_in_common_become_rows():
+    harness = OperatorHarness(
+        lambda stream: (
+            stream.group_by("k", "j").window(TumblingEventTimeWindows.of(10)).agg(n=("*", "count"))
+        )
+    )
+    for key in (1, "a", None):
+        harness.process_element({"k": key, "j": 2}, timestamp=0)
+    harness.process_watermark(9)
+    records = harness.extract_output_records()
+    assert [record.value for record in records] == [
+        {"k": key, "j": 2, "window_start": 0, "window_end": 10, "n": 1} for key in (1, "a", None)
+    ]
+    assert {record.timestamp for record in records} == {9}
 
 
 def refused(piece, *rows, timestamp=None):
