@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeAlias
+from typing import Any, ClassVar, Generic, Self, TypeAlias
 
 from penstock.dataflow.type_variables import T
 from penstock.dataflow.types import TypeInformation
@@ -38,6 +38,16 @@ class OutputTag(Generic[T]):
     """
 
     __slots__ = ("tag_id", "type_info")
+
+    #: Whether this process has made or received a tag. Otherwise no function can emit one, and the
+    #: operators need not look for tags.
+    any_made: ClassVar[bool] = False
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Self:
+        """Return a new tag. Also called for tags that come with the code of a job."""
+        del arguments, named
+        OutputTag.any_made = True
+        return super().__new__(cls)
 
     def __init__(self, tag_id: str, type_info: TypeInformation[T] | type[T] | None = None) -> None:
         if not isinstance(tag_id, str) or not tag_id:

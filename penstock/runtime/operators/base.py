@@ -26,7 +26,7 @@ from penstock.runtime.operators.operator_state.checkpointing import (
     capture_operator_state,
     initialize_function,
 )
-from penstock.runtime.operators.side_outputs import SideOutputs, mentions_output_tag
+from penstock.runtime.operators.side_outputs import SideOutputs
 from penstock.runtime.operators.user_loop import UserLoop
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.user_code.current_operator import operator_at_work
@@ -82,10 +82,6 @@ class RunningOperator(ABC):
         The partitioner routes the output of this operator.
         """
         self.iterator = iterator
-
-    def emits_tagged(self) -> bool:
-        """Return whether the user's function may emit records to side outputs."""
-        return bool(self.side_outputs.declared) or mentions_output_tag(self.function)
 
     def initialize_state(self) -> None:
         """Call `initialize_state` of a function with operator state, before `open`."""
@@ -190,8 +186,9 @@ class RunningOperator(ABC):
         self.in_end_of_input_hook = True
         operator_at_work.set(self.context)
         for records in self._end_input():
-            if records or self.side_outputs:
-                yield RecordBatch(records)
+            batch = self.side_outputs.divided(RecordBatch(records))
+            if batch.count or self.side_outputs:
+                yield batch
                 operator_at_work.set(self.context)
         if self.side_outputs:
             yield EMPTY

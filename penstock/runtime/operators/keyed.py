@@ -102,6 +102,8 @@ class KeyedProcessOperator(KeyedOperator):
     """Runs a `KeyedProcessFunction` of the user."""
 
     emits = "process_element"
+    #: Whether the function may emit records to side outputs.
+    has_side_outputs = True
 
     def open(self) -> None:
         """Open the function and restore its timers, and set up the loop that calls the function."""
@@ -110,9 +112,9 @@ class KeyedProcessOperator(KeyedOperator):
         super().open()
         self._shown, make_timer_context = self._contexts()
         function, hook, on_timer = self._methods()
-        if self.emits_tagged():
-            function, hook, on_timer = map(self.side_outputs.routed, (function, hook, on_timer))
-        self._hook, self._firing = hook, TimerFiring(context, on_timer, make_timer_context)
+        self._hook = hook
+        divided = self.side_outputs.divided
+        self._firing = TimerFiring(context, on_timer, divided, make_timer_context)
         self._set_loop(
             loops.process_records,
             loops.process_timed_records,
@@ -137,7 +139,8 @@ class KeyedProcessOperator(KeyedOperator):
         context.states.clean_up()
         if context.states.has_cold:
             context.states.read_ahead(self.keys_of(batch))
-        return self._process_with_loop(batch, context, shown, self._probe, copy_local_if_shared)
+        out = self._process_with_loop(batch, context, shown, self._probe, copy_local_if_shared)
+        return self.side_outputs.divided(out) if self.has_side_outputs else out
 
     def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
         """Call `on_timer` for the event-time timers that are due."""
@@ -173,6 +176,8 @@ class KeyedFunctionOperator(KeyedProcessOperator):
         function, context, key_of: as for `KeyedOperator`.
         kind: the kind of the operator.
     """
+
+    has_side_outputs = False
 
     def __init__(
         self,

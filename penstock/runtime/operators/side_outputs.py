@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from types import FunctionType
+from operator import itemgetter
 from typing import Any
 
 from penstock.dataflow.errors import JobError
-from penstock.dataflow.object_reuse import copy_if_shared
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.time import NO_TIMESTAMP
-from penstock.runtime.control.record_class_search import global_names
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.serialization.record_batch import RecordBatch, RecordBuffer
+from penstock.runtime.user_code.errors import rendered
 
-__all__ = ["SideOutputs", "mentions_output_tag"]
+__all__ = ["SideOutputs"]
+
+_first = itemgetter(0)
 
 
 class SideOutputs(dict[str, RecordBuffer]):
@@ -68,31 +67,42 @@ class SideOutputs(dict[str, RecordBuffer]):
         self.update(others)
         others.clear()
 
-    def routed(self, function: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-        """Return a function that yields what `function` emits to the main output only.
+    def divided(self, batch: RecordBatch) -> RecordBatch:
+        """Move the records that are meant for side outputs, and return a batch of the others.
 
-        It emits the pairs `(tag, record)` to the side outputs, with the current event time.
+        A function emits such a record as a pair `(tag, record)`. The pair may come from anywhere,
+        for example from a helper function, so all records are examined. This is done for a whole
+        batch, and only if the process knows a tag at all.
+
+        Raises:
+            JobError: if no stream of the program is the side output, or a tag comes without
+                exactly one record.
         """
-        return partial(self._route, function)
-
-    def _route(self, function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
-        for emitted in function(*arguments) or ():
-            if type(emitted) is tuple and emitted and type(emitted[0]) is OutputTag:
+        if not OutputTag.any_made or not batch.count:
+            return batch
+        rows = batch.rows()
+        if not _may_begin_with_tag(rows):
+            return batch
+        others: list[int] = []
+        for place, (emitted, timestamp) in enumerate(zip(rows, batch.times(), strict=True)):
+            if _begins_with_tag(emitted):
                 tag, record = self._pair(emitted)
-                self.emit(tag.tag_id, copy_if_shared(record), self._context.timestamp)
-            elif type(emitted) is OutputTag:
-                self._pair((emitted,))
+                self.emit(tag.tag_id, record, timestamp)
             else:
-                yield emitted
+                others.append(place)
+        return batch if len(others) == len(rows) else batch.select(others)
 
-    def _pair(self, emitted: tuple[Any, ...]) -> tuple[OutputTag, Any]:
-        if len(emitted) != 2:
-            raise JobError(
-                f"{emitted[0]!r} was emitted with {len(emitted) - 1} values: write "
-                f"`yield tag, value`, with one value, which may be a tuple",
-                operator=self._context.name,
-            )
-        return emitted
+    def _pair(self, emitted: Any) -> tuple[OutputTag[Any], Any]:
+        items = (emitted,) if isinstance(emitted, OutputTag) else tuple(emitted)
+        if len(items) == 2 and isinstance(emitted, tuple):
+            return items
+        what = "in a list" if isinstance(emitted, list) else f"with {len(items) - 1} values"
+        raise JobError(
+            f"{items[0]!r} was emitted {what}: write `yield tag, value`, with one value, which may "
+            f"be a tuple",
+            operator=self._context.name,
+            record=rendered(emitted),
+        )
 
     def _begin(self, tag: str) -> RecordBuffer:
         if tag in self.declared:
@@ -106,33 +116,21 @@ class SideOutputs(dict[str, RecordBuffer]):
         )
 
 
-def mentions_output_tag(function: Any) -> bool:
-    """Return whether the code or an attribute of a function object refers to an `OutputTag`.
-
-    Operators whose functions mention no tag need not look for tags among their records.
-    """
-    if any(isinstance(value, OutputTag) for value in getattr(function, "__dict__", {}).values()):
+def _may_begin_with_tag(rows: list[Any]) -> bool:
+    """Return whether some of the records may be tags, or may begin with one."""
+    kinds = set(map(type, rows))
+    if any(issubclass(kind, OutputTag) for kind in kinds):
         return True
-    members = (member for cls in type(function).__mro__ for member in vars(cls).values())
-    return any(_mentions(member) for member in members)
-
-
-def _mentions(member: Any) -> bool:
-    if isinstance(member, OutputTag):
-        return True
-    member = getattr(member, "__func__", member)
-    if not isinstance(member, FunctionType) or member.__module__.startswith("penstock."):
+    if not any(issubclass(kind, tuple | list) for kind in kinds):
         return False
-    names = global_names(member.__code__)
-    if "OutputTag" in names:
-        return True
-    mentioned: Iterable[Any] = (member.__globals__.get(name) for name in names)
-    return any(isinstance(value, OutputTag) for value in (*mentioned, *_captured(member)))
+    try:
+        kinds = set(map(type, map(_first, rows)))
+    except (LookupError, TypeError):
+        return True  # some records are empty, or have no items
+    return any(issubclass(kind, OutputTag) for kind in kinds)
 
 
-def _captured(function: FunctionType) -> Iterator[Any]:
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # the captured variable has no value
-            continue
+def _begins_with_tag(emitted: Any) -> bool:
+    if isinstance(emitted, tuple | list):
+        return bool(emitted) and isinstance(emitted[0], OutputTag)
+    return isinstance(emitted, OutputTag)

@@ -114,8 +114,6 @@ class ProcessOperator(RunningOperator):
         self._probe = context.mutability_probe()
         self._shown = ElementContext(context)
         self._call, self._hook = function.process_element, function.end_input
-        if self.emits_tagged():
-            self._call, self._hook = map(self.side_outputs.routed, (self._call, self._hook))
 
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Process a batch, and return all records that the function emitted."""
@@ -126,14 +124,14 @@ class ProcessOperator(RunningOperator):
             out = loops.emit_timed_records(
                 call, iterator, (shown,), None, self.context, batch.timestamps, times
             )
-            return RecordBatch(out, None, times)
+            return self.side_outputs.divided(RecordBatch(out, None, times))
         self.context.timestamp = NO_TIMESTAMP
         if policy.check is Check.NOTHING:
             out = [emitted for record in iterator for emitted in call(record, shown) or ()]
         else:
             probe = None if policy.check is Check.EVERY_RECORD else self._probe
             out = loops.emit_records(call, iterator, (shown,), probe)
-        return RecordBatch(policy.after_batch(out))
+        return self.side_outputs.divided(RecordBatch(policy.after_batch(out)))
 
     def _end_input(self) -> Iterator[list[Any]]:
         self.context.timestamp = NO_TIMESTAMP

@@ -67,7 +67,7 @@ class AsOfJoinOperator(TwoInputOperator):
         if isinstance(self.function, Function):
             self.function.open(context)
         self._call = method_of(self.function, "join")
-        self._output = WindowOutput(context.mutability_probe())
+        self._output = WindowOutput(context.mutability_probe(), self.side_outputs.divided)
         self._records = self._backend.composite_table(self.RECORDS, StateKind.WINDOW)
         self._versions = self._backend.table(self.VERSIONS)
         first, second = self._sides

@@ -14,7 +14,6 @@ from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.joins import interval_loop as loops
 from penstock.runtime.operators.joins.interval_buckets import Buckets
 from penstock.runtime.operators.joins.key_comparison import KeyComparison
-from penstock.runtime.operators.side_outputs import mentions_output_tag
 from penstock.runtime.operators.two_inputs.operator import TwoInputOperator
 from penstock.runtime.operators.windowing.window_output import WindowOutput
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
@@ -126,14 +125,13 @@ class _IntervalSide(RecordLoopOperator):
         """Set the state of both sides, and set up the loop."""
         bounds = self._operation.lower, self._operation.upper
         lower, upper = (-bounds[1], -bounds[0]) if self._side else bounds
-        self._output = WindowOutput(self.context.mutability_probe())
+        probe = self.context.mutability_probe()
+        self._output = WindowOutput(probe, self.side_outputs.divided)
         self._pair = _PairContext()
         self._call = method_of(self.function, "process_element")
         join = self._join
         if isinstance(self.function, ProcessJoinFunction):
             join = self._process
-            if self.side_outputs.declared or mentions_output_tag(self.function):
-                self._call = self.side_outputs.routed(self._call)
         self._arguments = (
             mine.width,
             lower,

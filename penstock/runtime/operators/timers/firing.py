@@ -28,6 +28,7 @@ class TimerFiring:
     Arguments:
         context: the place of the operator in the job.
         on_timer: the method of the function that is called for each timer that fires.
+        divided: moves records for side outputs; see `SideOutputs.divided`.
         shown: a function that returns the context that the method gets.
     """
 
@@ -35,10 +36,11 @@ class TimerFiring:
         self,
         context: OperatorContext,
         on_timer: OnTimer,
+        divided: Callable[[RecordBatch], RecordBatch],
         shown: MakeTimerContext = TimerContext,
     ) -> None:
         self._context, self._on_timer = context, on_timer
-        self._shown = shown
+        self._divided, self._shown = divided, shown
         self._timers = context.timers
         self._probe: Any = context.mutability_probe()
 
@@ -81,7 +83,7 @@ class TimerFiring:
                 times.append(time)
             fired += 1
             if fired >= PIECE or len(out) >= PIECE:
-                yield RecordBatch(out, None, times if by_event_time else None)
+                yield self._divided(RecordBatch(out, None, times if by_event_time else None))
                 out, times, fired = [], [], 0
         if fired:
-            yield RecordBatch(out, None, times if by_event_time else None)
+            yield self._divided(RecordBatch(out, None, times if by_event_time else None))

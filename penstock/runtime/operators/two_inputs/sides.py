@@ -8,7 +8,6 @@ from typing import Any
 
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.keyed import KeyedProcessOperator
-from penstock.runtime.operators.side_outputs import mentions_output_tag
 from penstock.runtime.operators.stateless import FlatMapOperator, MapOperator, ProcessOperator
 from penstock.runtime.operators.timers.contexts import ElementContext, KeyedElementContext
 from penstock.runtime.operators.timers.firing import MakeTimerContext
@@ -95,10 +94,6 @@ class ProcessSide(ProcessOperator):
         if shown is not None:
             self._shown = shown
 
-    def emits_tagged(self) -> bool:
-        """Return whether the user's function may emit records to side outputs."""
-        return bool(self.side_outputs.declared) or mentions_output_tag(self.function.function)
-
 
 class KeyedSide(KeyedProcessOperator):
     """Runs a method of a function that has keyed state.
@@ -108,7 +103,8 @@ class KeyedSide(KeyedProcessOperator):
         context: the operator's place in the job.
         key_of: a function that returns the key of a record.
         method: the name of the method.
-        adapted: turns the method into one that gets a record and its context.
+        adapted: turns the method into one that gets a record and its context; None for a method
+            of a process function.
     """
 
     def __init__(
@@ -117,14 +113,13 @@ class KeyedSide(KeyedProcessOperator):
         context: OperatorContext,
         key_of: Callable[[Any], Any],
         method: str,
-        adapted: Callable[[Method], Method] = lambda method: method,
+        adapted: Callable[[Method], Method] | None = None,
     ) -> None:
-        super().__init__(_OneMethod(function, adapted(getattr(function, method))), context, key_of)
+        call = getattr(function, method)
+        one = _OneMethod(function, call if adapted is None else adapted(call))
+        super().__init__(one, context, key_of)
         self.emits = method
-
-    def emits_tagged(self) -> bool:
-        """Return whether the user's function may emit records to side outputs."""
-        return bool(self.side_outputs.declared) or mentions_output_tag(self.function.function)
+        self.has_side_outputs = adapted is None
 
 
 class KeyedReadOnlySide(KeyedSide):

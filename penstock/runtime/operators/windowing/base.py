@@ -47,8 +47,9 @@ class BaseWindowOperator(RecordLoopOperator):
         self.context.timers.restore()
         self.services = WindowServices(self.context)
         self._timers = self.services.timers(is_event=self.is_event_time)
-        self._output = WindowOutput(self.context.mutability_probe())
-        self._caller = WindowCaller(self.operation, self.services, self.side_outputs.routed)
+        probe = self.context.mutability_probe()
+        self._output = WindowOutput(probe, self.side_outputs.divided)
+        self._caller = WindowCaller(self.operation, self.services)
         #: A function that returns the only result of a window, given its contents. It is None if
         #: the operation has a window function, or has no aggregator.
         self._result_of: Callable[[Any], Any] | None = None

@@ -61,22 +61,16 @@ class WindowCaller:
     Arguments:
         operation: the functions of the window.
         services: the time and the state of the operator.
-        route: wraps a function so that it emits to side outputs; see `SideOutputs.routed`.
     """
 
-    def __init__(
-        self,
-        operation: WindowOperation,
-        services: WindowServices,
-        route: Callable[[Callable[..., Any]], Callable[..., Any]],
-    ) -> None:
+    def __init__(self, operation: WindowOperation, services: WindowServices) -> None:
         merges = isinstance(operation.assigner, MergingWindowAssigner)
         self._context = _Context(services, merges)
         self._function = operation.window_function
         self._aggregation = None
         if operation.aggregator is not None:
             self._aggregation = Aggregation.of(operation.aggregator)
-        self._keyed, self._route = operation.keyed, route
+        self._keyed = operation.keyed
         #: Whether the function has a method `clear` of its own.
         self.has_clear = has_clear(operation.window_function)
         self._call = self._calling()
@@ -111,7 +105,7 @@ class WindowCaller:
         if function is None:
             return _elements
         if isinstance(function, ProcessWindowFunction):
-            process = self._route(function.process)
+            process = function.process
 
             def call_process(key: Any, window: Any, elements: Any) -> Results:
                 context.enter(window)
@@ -120,7 +114,7 @@ class WindowCaller:
 
             return call_process
         if isinstance(function, ProcessAllWindowFunction):
-            process_all = self._route(function.process)
+            process_all = function.process
 
             def call_process_all(key: Any, window: Any, elements: Any) -> Results:
                 del key
@@ -130,7 +124,7 @@ class WindowCaller:
 
             return call_process_all
         rich = isinstance(function, WindowFunction | AllWindowFunction)
-        apply = self._route(function.apply if rich else function)
+        apply: Callable[..., Results] = function.apply if rich else function
         if self._keyed:
             return apply
         return lambda _, window, elements: apply(window, elements)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.dataflow.object_reuse import copy_local_if_shared
@@ -16,12 +16,13 @@ class WindowOutput:
 
     Arguments:
         probe: as `OperatorContext.mutability_probe` returns it.
+        divided: moves records for side outputs; see `SideOutputs.divided`.
     """
 
-    def __init__(self, probe: Any) -> None:
+    def __init__(self, probe: Any, divided: Callable[[RecordBatch], RecordBatch]) -> None:
         self.records: list[Any] = []
         self.timestamps: list[int] = []
-        self._probe = probe
+        self._probe, self._divided = probe, divided
 
     def __len__(self) -> int:
         return len(self.records)
@@ -51,7 +52,7 @@ class WindowOutput:
         self.timestamps.append(timestamp)
 
     def take(self) -> RecordBatch:
-        """Remove all records, and return them as a batch."""
+        """Remove all records, and return those of the main output as a batch."""
         batch = RecordBatch(self.records, None, self.timestamps)
         self.records, self.timestamps = [], []
-        return batch
+        return self._divided(batch)
