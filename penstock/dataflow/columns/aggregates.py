@@ -13,7 +13,14 @@ from penstock.dataflow.windows import (
     WindowAssigner,
 )
 
-__all__ = ["AGGREGATES", "Aggregate", "ColumnAggregation", "check_window", "parse_aggregates"]
+__all__ = [
+    "AGGREGATES",
+    "ALL",
+    "Aggregate",
+    "ColumnAggregation",
+    "check_window",
+    "parse_aggregates",
+]
 
 #: The functions of `agg`. They ignore nulls, except that `count` of `*` counts all rows.
 AGGREGATES = ("count", "sum", "min", "max", "mean")
@@ -50,12 +57,6 @@ class ColumnAggregation:
     keys: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
     assigner: Any = None
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns of the input that the aggregation reads."""
-        read = [*self.keys, *(one.column for one in self.aggregates if one.column != ALL)]
-        return list(dict.fromkeys(read))
 
 
 def parse_aggregates(

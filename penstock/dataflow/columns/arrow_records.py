@@ -22,13 +22,20 @@ if TYPE_CHECKING:
 #: What pyarrow says of a cast that would change a value.
 _LOST = re.compile("truncated|lose data|data loss")
 
-__all__ = ["array_of_values", "arrow_of", "fit_schema", "one_row", "python_values", "rows_of"]
+__all__ = [
+    "array_of_values",
+    "arrow_of",
+    "fields_of",
+    "fit_schema",
+    "one_row",
+    "python_values",
+    "rows_of",
+]
 
 
 def arrow_of(
     records: Sequence[Any],
     schema: pa.Schema | None = None,
-    columns: Sequence[str] | None = None,
 ) -> pa.RecordBatch:
     """Return the records as an Arrow batch.
 
@@ -38,8 +45,6 @@ def arrow_of(
     Arguments:
         records: the rows. With a schema, they may also be plain tuples and lists of its width.
         schema: the schema of the batch, or None.
-        columns: without a schema, the fields that become columns; None for all. A field that no
-            record has is left out.
 
     Raises:
         JobError: if a record has no names, has a field that the schema lacks, or does not fit.
@@ -47,12 +52,12 @@ def arrow_of(
     import pyarrow as pa
 
     names = None if schema is None else list(schema.names)
-    rows = _dicts(records, names)
+    rows = fields_of(records, names)
     found = dict.fromkeys(chain.from_iterable(rows))
     if names is None:
         if not found and rows:
             raise JobError("a record without fields cannot become a row", record=_text(records[0]))
-        names = [name for name in found if columns is None or name in columns]
+        names = list(found)
     elif extra := [name for name in found if name not in names]:
         culprit = next(row for row in rows if extra[0] in row)
         raise JobError(
@@ -73,6 +78,29 @@ def arrow_of(
     if schema is None:
         return pa.RecordBatch.from_arrays(arrays, names)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def fields_of(records: Sequence[Any], names: list[str] | None = None) -> list[dict[str, Any]]:
+    """Return the fields of each record by name.
+
+    Arguments:
+        records: the rows. With `names`, they may also be plain tuples and lists.
+        names: the names of the items of plain tuples and lists.
+
+    Raises:
+        JobError: if a record has no names.
+    """
+    kinds = set(map(type, records))
+    if kinds <= {dict}:
+        return list(records)
+    converters = {kind: _converter(kind, names) for kind in kinds}
+    out = []
+    for record in records:
+        try:
+            out.append(converters[type(record)](record))
+        except (TypeError, ValueError) as error:
+            raise JobError(f"a record cannot become a row: {error}", record=_text(record)) from None
+    return out
 
 
 def fit_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -168,20 +196,6 @@ def array_of_values(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return array  # of values without a type in common, which fit this one
     return array
-
-
-def _dicts(records: Sequence[Any], names: list[str] | None) -> list[dict[str, Any]]:
-    kinds = set(map(type, records))
-    if kinds <= {dict}:
-        return list(records)
-    converters = {kind: _converter(kind, names) for kind in kinds}
-    out = []
-    for record in records:
-        try:
-            out.append(converters[type(record)](record))
-        except (TypeError, ValueError) as error:
-            raise JobError(f"a record cannot become a row: {error}", record=_text(record)) from None
-    return out
 
 
 def _converter(kind: type, names: list[str] | None) -> Callable[[Any], dict[str, Any]]:

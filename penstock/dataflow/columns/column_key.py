@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-__all__ = ["ColumnKey", "DistinctKeys", "column_named", "distinct_keys", "distinct_values"]
+__all__ = [
+    "ColumnKey",
+    "DistinctKeys",
+    "column_named",
+    "distinct_keys",
+    "distinct_values",
+    "key_columns",
+]
 
 #: Whole numbers below this limit are small, whatever the number of rows.
 _SMALL = 1 << 16
@@ -41,11 +48,21 @@ class ColumnKey:
         self.columns = tuple(columns)
 
     def __call__(self, record: Any) -> Any:
-        """Return the key of a row, which is a dict, a Row, a named tuple or a dataclass."""
-        if isinstance(record, dict):
-            key = tuple([record[name] for name in self.columns])
-        else:
-            key = tuple([getattr(record, name) for name in self.columns])
+        """Return the key of a row, which is a dict, a Row, a named tuple or a dataclass.
+
+        Raises:
+            JobError: if the row lacks a column of the key.
+        """
+        try:
+            if isinstance(record, dict):
+                key = tuple([record[name] for name in self.columns])
+            else:
+                key = tuple([getattr(record, name) for name in self.columns])
+        except (KeyError, AttributeError):
+            raise JobError(
+                f"a record lacks a column of the key, which is {', '.join(self.columns)}: give it "
+                f"all these fields, with None for a missing value"
+            ) from None
         return key if len(key) > 1 else key[0]
 
 
@@ -61,6 +78,16 @@ def column_named(batch: pa.RecordBatch, name: str) -> pa.Array:
         problem = "two columns" if many else "no column"
         raise JobError(f"a batch has {problem} {name!r}; its columns are {batch.schema.names}")
     return batch.column(index)
+
+
+def key_columns(keys: list[Any], width: int) -> list[list[Any]]:
+    """Return the values of each column of keys.
+
+    Arguments:
+        keys: the keys, which are tuples if the width is greater than 1.
+        width: the number of columns.
+    """
+    return [keys] if width == 1 else [[key[column] for key in keys] for column in range(width)]
 
 
 class DistinctKeys:

@@ -38,8 +38,7 @@ _PARTS = {
     "mean": ("sum", "count"),
 }
 _INT64 = np.iinfo(np.int64)
-#: If the sum of magnitudes, computed with floats, is below this limit, the exact sum fits into 64
-#: bits.
+#: If the sum of magnitudes, computed with floats, is below this limit, all sums fit into 64 bits.
 _SAFE = 9.2e18
 
 
@@ -82,7 +81,7 @@ class Part:
             return groups.running_sum((~values.nulls).astype(np.int64), initial)
         numbers = values.filled(self.identity(values.dtype))
         if self.kind == "sum" and values.dtype.kind == "i":
-            self._check_sum(numbers, initial)
+            self._check_sum(groups.codes, numbers, initial)
             return groups.running_sum(numbers, initial)
         return groups.running(self.combine, numbers, initial)
 
@@ -100,17 +99,23 @@ class Part:
             return
         numbers = values.filled(self.identity(values.dtype))
         if self.kind == "sum" and values.dtype.kind == "i":
-            self._check_sum(numbers, state)
+            self._check_sum(groups_of_rows, numbers, state)
         self.combine.at(state, groups_of_rows, numbers)
 
-    def _check_sum(self, values: Array, state: Array) -> None:
-        """Raise an error if the sum of integers may not fit into 64 bits."""
+    def _check_sum(self, groups_of_rows: Array, values: Array, state: Array) -> None:
+        """Raise an error if a sum of integers does not fit into 64 bits after some row."""
         largest = float(np.abs(state.astype(np.float64)).max(initial=0.0))
-        if largest + float(np.abs(values.astype(np.float64)).sum()) >= _SAFE:
-            raise JobError(
-                f"the sum of column {self.column!r} may not fit into 64 bits: cast the column to "
-                f"float64 before"
-            )
+        if largest + float(np.abs(values.astype(np.float64)).sum()) < _SAFE:
+            return
+        # The sums of groups are smaller than this estimate, so they are computed.
+        sums = state.tolist()
+        for group, value in zip(groups_of_rows.tolist(), values.tolist(), strict=True):
+            sums[group] += value
+            if not _INT64.min <= sums[group] <= _INT64.max:
+                raise JobError(
+                    f"the sum of column {self.column!r} does not fit into 64 bits: cast the column "
+                    f"to float64 before"
+                )
 
 
 def parts_of(aggregates: Sequence[Aggregate]) -> list[Part]:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from abc import abstractmethod
+from itertools import pairwise
+from typing import Any
 
-from penstock.dataflow.columns.aggregates import ColumnAggregation
-from penstock.dataflow.columns.arrow_records import arrow_of
+from penstock.dataflow.columns.aggregates import ALL, ColumnAggregation
+from penstock.dataflow.columns.column_key import ColumnKey
 from penstock.runtime.operators.base import RunningOperator
-from penstock.runtime.operators.columns.accumulators import (
-    ColumnValues,
-    Part,
-    parts_of,
-    values_of,
+from penstock.runtime.operators.columns.accumulators import ColumnValues, Part, parts_of
+from penstock.runtime.operators.columns.aggregation_input import (
+    AggregationInput,
+    ColumnInput,
+    RowInput,
 )
+from penstock.runtime.operators.columns.aggregation_results import AggregationResults
 from penstock.runtime.operators.columns.group_table import GroupTable
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.serialization.record_batch import RecordBatch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from penstock.snapshot.state.operator_state import OperatorStateSnapshot
 
 __all__ = ["AggregationOperator"]
+
+_LOGGER = logging.getLogger("penstock")
+#: The number of rows after which a field that none of them has is reported.
+_MANY = 10_000
 
 
 class AggregationOperator(RunningOperator):
@@ -42,26 +48,84 @@ class AggregationOperator(RunningOperator):
         #: The name of the state. It contains the names of the parts, so a program with other
         #: aggregates never reads these entries.
         self.state_name = ", ".join(f"{part.kind}({part.column})" for part in self.parts)
-        self._columns = function.columns
+        self.results = AggregationResults(function.keys, context)
+        self._key_of = ColumnKey(function.keys)
+        #: The fields that no row has had, and the number of rows that were examined.
+        self._unseen = {one.column for one in function.aggregates} - {ALL}
+        self._examined = 0
 
-    def columns_of(self, batch: RecordBatch) -> pa.RecordBatch:
-        """Return the rows of a batch as Arrow columns."""
+    def initialize_state(self) -> None:
+        """Take the restored types of the key columns."""
+        super().initialize_state()
+        self.results.restore()
+
+    def capture_operator_state(self, number: int, timestamp: int) -> OperatorStateSnapshot | None:
+        """Return the types of the key columns."""
+        self.results.save()
+        return super().capture_operator_state(number, timestamp)
+
+    def close(self) -> None:
+        """Report the fields that no row has had."""
+        super().close()
+        self._report_unseen()
+
+    def process(self, batch: RecordBatch) -> RecordBatch:
+        """Aggregate the rows of a batch."""
         if batch.arrow is not None:
-            return batch.arrow
-        return arrow_of(batch.rows(), None, self._columns)
+            self._unseen.clear()  # A column that an Arrow batch lacks is an error.
+            return self._aggregate(ColumnInput(batch.arrow, self.aggregation.keys), batch)
+        rows = RowInput(batch, self._key_of)
+        self._note_fields(rows, batch)
+        places = rows.first_floats({part.column for part in self.parts if part.kind != "count"})
+        if not places:
+            return self._aggregate(rows, batch)
+        # The rows before a float are aggregated as if they had come in a batch of their own.
+        emitted: list[Any] = []
+        for begin, end in pairwise([0, *places, batch.count]):
+            piece = batch.slice(begin, end)
+            emitted += self._aggregate(RowInput(piece, self._key_of), piece).rows()
+        return RecordBatch(emitted, None, batch.timestamps if emitted else None)
+
+    @abstractmethod
+    def _aggregate(self, rows: AggregationInput, batch: RecordBatch) -> RecordBatch:
+        """Aggregate rows, and return what is emitted.
+
+        Arguments:
+            rows: the keys and values of the rows.
+            batch: the rows.
+        """
+
+    def _note_fields(self, rows: RowInput, batch: RecordBatch) -> None:
+        if self._unseen:
+            self._examined += batch.count
+            self._unseen = set(filter(rows.lacks, self._unseen))
+            if self._examined >= _MANY:
+                self._report_unseen()
+
+    def _report_unseen(self) -> None:
+        if self._examined:
+            for name in sorted(self._unseen):
+                _LOGGER.warning(
+                    "operator %r: none of %d rows has a field %r, so all its values are null. Is "
+                    "the name right?",
+                    self.name,
+                    self._examined,
+                    name,
+                )
+        self._unseen.clear()
 
     def values_of_parts(
-        self, arrow: pa.RecordBatch, table: GroupTable
+        self, rows: AggregationInput, table: GroupTable
     ) -> list[tuple[Part, ColumnValues]]:
         """Return each part with the values of its column, in the type that the table uses.
 
         Arguments:
-            arrow: the rows.
+            rows: the rows.
             table: the table of the groups. Its parts become floats if the column has floats.
         """
         found = []
         for part in self.parts:
-            values = values_of(arrow, part.column, part.kind)
+            values = rows.values(part)
             if part.kind != "count":
                 table.widen(part, values.dtype)
                 values = values.as_type(table.values_of(part).dtype)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.dataflow.columns.column_key import column_named, distinct_keys
 from penstock.runtime.operators.columns.accumulators import Part, result_column
+from penstock.runtime.operators.columns.aggregation_input import AggregationInput
 from penstock.runtime.operators.columns.aggregation_operator import AggregationOperator
 from penstock.runtime.operators.columns.group_table import GroupTable
 from penstock.runtime.operators.columns.row_groups import Array, RowGroups
-from penstock.runtime.serialization.arrow_batch import ArrowBatch
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.state import MISSING
 
@@ -31,13 +30,9 @@ class RunningAggregationOperator(AggregationOperator):
         self._table.declare_immutable()
         self._groups = GroupTable(self.parts, self._load)
 
-    def process(self, batch: RecordBatch) -> RecordBatch:
-        """Add the rows of a batch to their groups, and return the new values for each row."""
-        import pyarrow as pa
-
-        arrow = self.columns_of(batch)
-        aggregation = self.aggregation
-        keys = distinct_keys(arrow, aggregation.keys)
+    def _aggregate(self, rows: AggregationInput, batch: RecordBatch) -> RecordBatch:
+        """Add rows to their groups, and return the new values for each row."""
+        keys = rows.keys
         if len(self._groups) > MAX_GROUPS:
             self.write_state()
             self._groups = GroupTable(self.parts, self._load)
@@ -46,17 +41,14 @@ class RunningAggregationOperator(AggregationOperator):
         groups = RowGroups(keys.codes, len(keys))
         results: dict[Part, Array] = {}
         changed: list[tuple[Part, Array]] = []
-        for part, values in self.values_of_parts(arrow, table):
+        for part, values in self.values_of_parts(rows, table):
             running = part.running(groups, values, table.values_of(part)[slots])
             results[part] = running
             changed.append((part, groups.last_of(running)))
         for part, last in changed:
             table.values_of(part)[slots] = last
-        columns = [column_named(arrow, name) for name in aggregation.keys]
-        columns += [result_column(one, results) for one in aggregation.aggregates]
-        names = [*aggregation.keys, *(one.name for one in aggregation.aggregates)]
-        out = pa.RecordBatch.from_arrays(columns, names)
-        return ArrowBatch(out).with_timestamps(batch.timestamps)
+        columns = {one.name: result_column(one, results) for one in self.aggregation.aggregates}
+        return self.results.batch(rows.key_columns, columns, batch.timestamps)
 
     def write_state(self) -> None:
         """Write the groups that have changed into the keyed state."""

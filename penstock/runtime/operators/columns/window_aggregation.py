@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import repeat
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.dataflow.columns.aggregates import ColumnAggregation
-from penstock.dataflow.columns.column_key import DistinctKeys, distinct_keys
+from penstock.dataflow.columns.arrow import array_of
+from penstock.dataflow.columns.column_key import key_columns
 from penstock.dataflow.time import NO_TIMESTAMP
 from penstock.dataflow.windows.time_windows import without_timestamp
+from penstock.runtime.operators.columns.accumulators import result_column
+from penstock.runtime.operators.columns.aggregation_input import AggregationInput
 from penstock.runtime.operators.columns.aggregation_operator import AggregationOperator
 from penstock.runtime.operators.columns.group_table import GroupTable
 from penstock.runtime.operators.columns.row_groups import Array
-from penstock.runtime.operators.columns.window_results import WindowResults
-from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.serialization.arrow_batch import event_times
+from penstock.runtime.serialization.arrow_batch import event_times, packed_times
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state import TOMBSTONE
-from penstock.snapshot.state.operator_state import OperatorStateSnapshot
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["WindowAggregationOperator"]
 
@@ -38,20 +33,6 @@ class WindowAggregationOperator(AggregationOperator):
     watermark.
     """
 
-    def __init__(self, function: ColumnAggregation, context: OperatorContext) -> None:
-        super().__init__(function, context)
-        self._results = WindowResults(function, context)
-
-    def initialize_state(self) -> None:
-        """Take the restored types of the key columns."""
-        super().initialize_state()
-        self._results.restore()
-
-    def capture_operator_state(self, number: int, timestamp: int) -> OperatorStateSnapshot | None:
-        """Return the types of the key columns."""
-        self._results.save()
-        return super().capture_operator_state(number, timestamp)
-
     def open(self) -> None:
         """Get the groups of the open windows from the restored state."""
         self._table = self.backend.composite_table(self.state_name, StateKind.WINDOW)
@@ -59,8 +40,8 @@ class WindowAggregationOperator(AggregationOperator):
         for (key, window), saved in self.backend.scan(self.state_name):
             self._groups_of(window).restore(key, saved)
 
-    def process(self, batch: RecordBatch) -> RecordBatch:
-        """Add the rows of a batch to their windows.
+    def _aggregate(self, rows: AggregationInput, batch: RecordBatch) -> RecordBatch:
+        """Add rows to their windows.
 
         Raises:
             JobError: if a row has no event time.
@@ -68,15 +49,13 @@ class WindowAggregationOperator(AggregationOperator):
         times = event_times(batch)
         if times is None or (times == NO_TIMESTAMP).any():
             raise without_timestamp(self.aggregation.assigner)
-        arrow = self.columns_of(batch)
-        self._results.note_types(arrow)
-        keys = distinct_keys(arrow, self.aggregation.keys)
+        self.results.note_types(rows.key_columns)
         size = self.aggregation.assigner.size
         for start in self._open_windows(times):
             # Each window gets its rows in their original order, because the order affects the last
             # bits of a sum.
-            rows = np.flatnonzero((times >= start) & (times < start + size))
-            self._add(start, arrow, keys, rows)
+            places = np.flatnonzero((times >= start) & (times < start + size))
+            self._add(start, rows, places)
         return EMPTY
 
     def _open_windows(self, times: Array) -> list[int]:
@@ -89,21 +68,20 @@ class WindowAggregationOperator(AggregationOperator):
         # If the slide does not divide the size, the earliest window may have no rows.
         return [start for start in starts if ((times >= start) & (times < start + size)).any()]
 
-    def _add(self, window: int, arrow: pa.RecordBatch, keys: DistinctKeys, rows: Array) -> None:
+    def _add(self, window: int, rows: AggregationInput, places: Array) -> None:
         """Add some rows of a batch to a window.
 
         Arguments:
             window: the start of the window.
-            arrow: the batch.
-            keys: the keys of the batch.
-            rows: the indices of the rows.
+            rows: the rows of the batch.
+            places: the indices of the rows that are added.
         """
-        table = self._groups_of(window)
-        if len(rows) < len(keys.codes):
-            keys = keys.of_rows(rows)
+        table, keys = self._groups_of(window), rows.keys
+        if len(places) < len(keys.codes):
+            keys = keys.of_rows(places)
         slots = table.slots_of(keys)[keys.codes]
-        for part, values in self.values_of_parts(arrow, table):
-            part.add(table.values_of(part), slots, values.of_rows(rows))
+        for part, values in self.values_of_parts(rows, table):
+            part.add(table.values_of(part), slots, values.of_rows(places))
 
     def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
         """Fire the windows that end at or before the watermark, in ascending order."""
@@ -122,7 +100,10 @@ class WindowAggregationOperator(AggregationOperator):
         starts = np.full(len(table), window, np.int64)
         ends = starts + self.aggregation.assigner.size
         values = {part: table.values_of(part) for part in self.parts}
-        return self._results.batch(table.keys, starts, ends, values)
+        columns = {"window_start": array_of(starts), "window_end": array_of(ends)}
+        columns |= {one.name: result_column(one, values) for one in self.aggregation.aggregates}
+        keys = key_columns(table.keys, len(self.aggregation.keys))
+        return self.results.batch(keys, columns, packed_times(ends - 1))
 
     def write_state(self) -> None:
         """Write the groups that have changed into the keyed state."""

@@ -2,9 +2,12 @@
 
 import random
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -12,13 +15,17 @@ from penstock import (
     ArrowSource,
     GraphError,
     JobError,
+    Row,
     SlidingEventTimeWindows,
     StreamExecutionEnvironment,
     TumblingEventTimeWindows,
 )
-from penstock.runtime.operators.columns import running_aggregation
+from penstock.runtime.operators.columns import aggregation_operator, running_aggregation
 from penstock.testing import OperatorHarness
+from tests.sizes import sized
 
+BERLIN = pa.timestamp("ms", "Europe/Berlin")
+NOON = datetime(2024, 1, 1, 12)
 AGGREGATES = {
     "total": ("n", "sum"),
     "rows": ("*", "count"),
@@ -160,6 +167,150 @@ def test_a_column_may_become_real_numbers():
     ]
 
 
+# ---- rows, however they are divided into batches
+
+VALUES = [
+    *range(-3, 3),
+    *(2**62, -(2**62), 2**63 - 1),
+    *(0.5, -2.25, 1e300),
+    *(True, False, None),
+    np.int16(7),
+    np.float32(0.5),
+]
+#: Values that `sum` refuses, beside those that make a sum too large.
+WRONG = ["5", Decimal(1), 2**63, [1]]
+KEYS = [1, 2, "a", "b", None, True, 2.5, b"a", NOON, NOON.date(), Decimal("0.5")]
+
+
+def random_rows(rng, count, wrong):
+    values = VALUES if rng.random() < 0.3 else VALUES[:6] + VALUES[9:]
+    keys = rng.choice([KEYS, KEYS[:2], KEYS[2:4], [7]])
+    rows = []
+    for _ in range(count):
+        row = {"k": rng.choice(keys), "other": "x"}
+        if rng.random() < 0.7:
+            row["n"] = rng.choice(WRONG if rng.random() < wrong else values)
+        if rng.random() < 0.2:
+            row["any"] = rng.choice(["text", None, [1]])
+        rows.append(row)
+    return rows
+
+
+def outcome(piece, rows, sizes):
+    """What is emitted for rows that come in slices; a text if the job fails."""
+    harness, begin, emitted = OperatorHarness(piece), 0, []
+    try:
+        for size in sizes:
+            harness.process_elements([(row, 3) for row in rows[begin : begin + size]])
+            begin += size
+        harness.process_watermark(100)
+        emitted = harness.extract_output_values()
+    except JobError as error:
+        return type(error).__name__
+    return emitted
+
+
+@pytest.mark.parametrize("windows", [False, True])
+@pytest.mark.parametrize("seed", range(sized(40, 1000)))
+def test_the_division_of_rows_into_batches_changes_nothing(seed, windows):
+    rng = random.Random(seed)
+    rows = random_rows(rng, rng.randrange(1, 40), rng.choice([0, 0, 0.05]))
+
+    def piece(stream):
+        groups = stream.group_by("k")
+        if windows:
+            groups = groups.window(TumblingEventTimeWindows.of(10))
+        return groups.agg(
+            sum=("n", "sum"),
+            min=("n", "min"),
+            max=("n", "max"),
+            mean=("n", "mean"),
+            known=("n", "count"),
+            rows=("*", "count"),
+            any=("any", "count"),
+            missing=("missing", "sum"),
+        )
+
+    one_by_one = outcome(piece, rows, [1] * len(rows))
+    for _ in range(3):
+        sizes = []
+        while sum(sizes) < len(rows):
+            sizes.append(rng.randrange(1, rng.choice([3, 50])))
+        assert outcome(piece, rows, sizes) == one_by_one, (rows, sizes)
+
+
+def test_records_of_all_classes_with_names_are_rows():
+    harness = OperatorHarness(
+        lambda stream: stream.group_by("k").agg(n=("n", "sum"), rows=("*", "count")),
+        types=[NamedRecord, DataRecord],
+    )
+    records = [NamedRecord(1, 2), DataRecord(1, 3), Row(k=1, n=4), {"k": 1, "n": 5}, Row(k=1)]
+    harness.process_elements([(record, None) for record in records])
+    assert [(row["n"], row["rows"]) for row in harness.extract_output_values()] == [
+        (2, 1),
+        (5, 2),
+        (9, 3),
+        (14, 4),
+        (14, 5),
+    ]
+
+
+class NamedRecord(NamedTuple):
+    k: int
+    n: int
+
+
+@dataclass
+class DataRecord:
+    k: int
+    n: int
+
+
+def test_a_field_that_no_row_has_is_reported(caplog, monkeypatch):
+    monkeypatch.setattr(aggregation_operator, "_MANY", 4)
+
+    def fields_reported(rows):
+        caplog.clear()
+        harness = OperatorHarness(
+            lambda stream: stream.group_by("k").agg(n=("n", "sum"), m=("m", "sum"))
+        )
+        feed(harness, rows)
+        feed(harness, rows)
+        return [record.getMessage() for record in caplog.records]
+
+    assert fields_reported([{"k": 1, "n": 1}]) == []
+    assert fields_reported([{"k": 1, "n": 1}, {"k": 2}]) == [
+        "operator 'Aggregate Columns': none of 4 rows has a field 'm', so all its values are null. "
+        "Is the name right?"
+    ]
+    assert fields_reported([{"k": 1, "n": 1}, {"k": 2, "m": None}]) == []
+
+
+def test_a_field_that_no_row_has_is_reported_at_the_end_of_a_short_job(caplog):
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+    env.set_in_process(True)
+    rows = env.from_collection([{"k": 1, "n": 2}])
+    totals = rows.group_by("k").agg(total=("m", "sum"))
+    assert list(totals.execute_and_collect()) == [{"k": 1, "total": None}]
+    assert "none of 1 rows has a field 'm'" in caplog.text
+
+
+def test_a_sum_is_refused_only_if_it_is_too_large_after_some_row():
+    def sums(*values):
+        harness = OperatorHarness(
+            lambda stream: as_columns(stream).group_by("k").agg(s=("n", "sum"))
+        )
+        rows = [{"k": key, "j": 1, "n": n, "x": 0.0} for key, n in values]
+        feed(harness, rows)
+        return [row["s"] for row in harness.extract_output_values()]
+
+    large = 2**62
+    assert sums(("a", large), ("b", large), ("a", large - 1)) == [large, large, 2 * large - 1]
+    assert sums(("a", large), ("a", -large), ("a", large)) == [large, 0, large]
+    with pytest.raises(JobError, match="does not fit into 64 bits"):
+        sums(("a", large), ("a", large), ("a", -large))
+
+
 def windowed(assigner, columns=True):
     def piece(stream):
         stream = as_columns(stream) if columns else stream
@@ -224,8 +375,6 @@ def test_a_window_that_has_fired_leaves_no_state():
     assert harness.extract_output_values() == []
 
 
-BERLIN = pa.timestamp("ms", "Europe/Berlin")
-NOON = datetime(2024, 1, 1, 12)
 #: Values of keys, and the types of their columns.
 KEY_TYPES = {
     **{
@@ -366,9 +515,9 @@ def refused(piece, *rows, timestamp=None):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"k": 1, "n": "text"}, "column 'n' of type string has no sum"),
-        ({"k": 1}, "no column 'n'"),
-        ({"n": 1}, "KeyError|no column 'k'"),
+        ({"k": 1, "n": "text"}, "sum of field 'n' cannot be computed: a str is no number"),
+        ({"k": 1, "n": 2**63}, "sum of field 'n' cannot be computed: .* into 64 bits"),
+        ({"n": 1}, "lacks a column of the key, which is k"),
         ({"k": [1], "n": 1}, "key"),
         (5, "."),
     ],
@@ -379,7 +528,7 @@ def test_rows_that_cannot_be_aggregated_are_refused(row, words):
 
 
 def test_a_sum_that_does_not_fit_is_an_error_and_not_a_wrong_number():
-    with pytest.raises(JobError, match="may not fit into 64 bits"):
+    with pytest.raises(JobError, match="does not fit into 64 bits"):
         refused(
             lambda stream: stream.group_by("k").agg(s=("n", "sum")),
             {"k": 1, "n": 2**62},

@@ -1,4 +1,4 @@
-"""Make the rows that windows over columns emit, with the Arrow types of the key columns.
+"""Make the rows that aggregations over columns emit, with the Arrow types of the key columns.
 
 The state holds keys as Python values, and several Arrow types have the same Python values: whole
 numbers of all sizes, texts and large texts, times of all units. So the types of the key columns are
@@ -7,39 +7,34 @@ remembered. They are operator state, so that a restored job emits the same types
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.dataflow.columns.aggregates import ColumnAggregation
-from penstock.dataflow.columns.arrow import array_of
-from penstock.dataflow.columns.arrow_records import array_of_values
-from penstock.dataflow.columns.column_key import column_named
-from penstock.runtime.operators.columns.accumulators import Part, result_column
-from penstock.runtime.operators.columns.row_groups import Array
+from penstock.dataflow.columns.arrow_records import array_of_values, python_values
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.serialization.arrow_batch import ArrowBatch, packed_times
+from penstock.runtime.serialization.arrow_batch import ArrowBatch
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.metadata.handles import StateMode
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["WindowResults"]
+__all__ = ["AggregationResults"]
 
 #: The name of the list state with the types of the key columns.
 KEY_TYPES = "penstock.key_types"
 
 
-class WindowResults:
-    """Makes the rows that the windows of one operator emit.
+class AggregationResults:
+    """Makes the rows that one operator emits.
 
     Arguments:
-        aggregation: the keys and the aggregates.
+        names: the names of the key columns.
         context: the operator's place in the job.
     """
 
-    def __init__(self, aggregation: ColumnAggregation, context: OperatorContext) -> None:
-        self._aggregation, self._context = aggregation, context
+    def __init__(self, names: Sequence[str], context: OperatorContext) -> None:
+        self._names, self._context = names, context
         #: The types of the key columns, as far as they are known.
         self._types: dict[str, pa.DataType] = {}
 
@@ -60,10 +55,11 @@ class WindowResults:
         schema = pa.schema(list(self._types.items()))
         self._saved.replace([schema.serialize().to_pybytes()] if self._types else ())
 
-    def note_types(self, batch: pa.RecordBatch) -> None:
-        """Remember the types of the key columns of a batch."""
-        for name in self._aggregation.keys:
-            self._note(name, column_named(batch, name).type)
+    def note_types(self, key_columns: Sequence[Any]) -> None:
+        """Remember the types of key columns that are Arrow arrays."""
+        for name, column in zip(self._names, key_columns, strict=True):
+            if not isinstance(column, list):
+                self._note(name, column.type)
 
     @property
     def _saved(self) -> Any:
@@ -87,43 +83,56 @@ class WindowResults:
     # ---- rows
 
     def batch(
-        self, keys: Sequence[Any], starts: Array, ends: Array, values: dict[Part, Array]
+        self, key_columns: Sequence[Any], others: Mapping[str, pa.Array], timestamps: Any
     ) -> RecordBatch:
-        """Return the rows of windows. Each has the last event time of its window.
+        """Return a batch of rows.
 
         Arguments:
-            keys: the key of each row; a tuple if the key has several columns.
-            starts: the start of the window of each row, in milliseconds since the epoch.
-            ends: the end of the window of each row.
-            values: the values of each part of the aggregates.
+            key_columns: the values of each key column: an Arrow array or a list.
+            others: the other columns of the rows.
+            timestamps: the event times of the rows; None if they have none.
         """
         import pyarrow as pa
 
-        names, aggregates = self._aggregation.keys, self._aggregation.aggregates
-        of_names = [keys] if len(names) == 1 else list(zip(*keys, strict=True))
-        columns: list[pa.Array] = [array_of(starts), array_of(ends)]
-        columns += [result_column(one, values) for one in aggregates]
-        others = ["window_start", "window_end", *(one.name for one in aggregates)]
-        times = packed_times(ends - 1)
-        key_columns = [self._column(name, of_names[at]) for at, name in enumerate(names)]
-        if None not in key_columns:
-            arrow = pa.RecordBatch.from_arrays([*key_columns, *columns], [*names, *others])
-            return ArrowBatch(arrow, times)
+        typed = [
+            self._array(name, column) if isinstance(column, list) else column
+            for name, column in zip(self._names, key_columns, strict=True)
+        ]
+        names = [*self._names, *others]
+        if all(column is not None for column in typed):
+            arrow = pa.RecordBatch.from_arrays([*typed, *others.values()], names)
+            return ArrowBatch(arrow).with_timestamps(timestamps)
         # The keys of one column have no type in common, so the rows are no columns.
-        parts = [*of_names, *(column.to_pylist() for column in columns)]
-        rows = [dict(zip([*names, *others], row, strict=True)) for row in zip(*parts, strict=True)]
-        return RecordBatch(rows, None, list(times))
+        columns = [python_values(one) if hasattr(one, "type") else one for one in key_columns]
+        columns += map(python_values, others.values())
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return RecordBatch(rows, None, None if timestamps is None else list(timestamps))
 
-    def _column(self, name: str, keys: Sequence[Any]) -> pa.Array | None:
-        """Return keys as a column; None if they have no type in common."""
+    def _array(self, name: str, keys: list[Any]) -> pa.Array | None:
+        """Return keys as an Arrow array; None if they have no type in common."""
         import pyarrow as pa
 
         for kind in (self._types.get(name), None):
             try:
-                return array_of_values(list(keys), kind)
+                array = array_of_values(keys, kind)
             except (pa.ArrowException, TypeError, ValueError, OverflowError):
                 continue  # the type is not known, or batches had different types
+            if _holds(array, keys):
+                self._note(name, array.type)
+                return array
         return None
+
+
+def _holds(array: pa.Array, keys: list[Any]) -> bool:
+    """Return whether an array holds keys as they are. Arrow makes texts of bytes, for example."""
+    import pyarrow as pa
+
+    kinds = set(map(type, keys)) - {type(None)}
+    if kinds == {int} and pa.types.is_integer(array.type):
+        return True
+    if kinds == {str} and (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        return True
+    return python_values(array) == keys
 
 
 def _common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
