@@ -228,6 +228,7 @@ class AsyncWaitOperator(RunningOperator):
             results = request.results or []
             rows += results
             timestamps += [request.timestamp] * len(results)
+            request.emitted()
         self._begin_waiting()
         timed = timestamps.count(NO_TIMESTAMP) < len(timestamps)
         # The function may keep what it has returned, for example in a cache.
@@ -273,6 +274,7 @@ class AsyncWaitOperator(RunningOperator):
 
     def _end(self, request: Request, results: list[Any]) -> None:
         request.end(results)
+        self._timers.ended()
         self._queue.ended(request)
 
     def _records_of(self, method: str, returned: Any) -> list[Any]:
@@ -281,10 +283,11 @@ class AsyncWaitOperator(RunningOperator):
         if isinstance(returned, Iterable) and not is_record:
             return list(returned)
         kind = type(returned).__name__
+        what = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
         advice = "return a list of the records to emit, for example [result]"
         if returned is None:
-            advice = "it lacks a `return`, or must return [] to emit nothing"
-        raise JobError(f"{method} returned {'an' if kind[0] in 'aeiou' else 'a'} {kind}: {advice}")
+            what, advice = "None", "it lacks a `return`, or must return [] to emit nothing"
+        raise JobError(f"{method} returned {what}: {advice}")
 
     def _failure(self, error: BaseException, request: Request) -> JobError:
         # An iterator at its end stands for the last record of the list.

@@ -47,6 +47,10 @@ class Request:
         self.results = results
         self._cancel = None
 
+    def emitted(self) -> None:
+        """Drop the record and the results, which are not needed any more."""
+        self.record, self.results = None, []
+
     def cancel(self) -> None:
         """Cancel the current attempt, if there is one."""
         if self._cancel is not None:

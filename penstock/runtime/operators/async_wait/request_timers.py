@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from penstock.runtime.operators.async_wait.request import Request
 
 __all__ = ["RequestTimers"]
 
+#: The number of entries of ended requests that are kept without a reason.
+_MANY_ENDED = 1024
+
 
 class RequestTimers:
     """The times at which requests time out, and those at which they are repeated.
+
+    A request that ends leaves its entries behind. They are removed when their time comes, or when
+    most entries belong to ended requests. Otherwise one request that hangs would keep the entries
+    of all later ones.
 
     Arguments:
         timeout_ms: the longest time of a request, in milliseconds; 0 for no limit.
@@ -23,11 +30,24 @@ class RequestTimers:
         self._deadlines: deque[tuple[int, Request]] = deque()
         self._repetitions: list[tuple[int, int, Request]] = []
         self._added = 0
+        #: The number of requests that have started and not ended.
+        self._open = 0
 
     def started(self, request: Request, now: int) -> None:
         """Handle the first attempt of a request, at a time in milliseconds since the epoch."""
+        self._open += 1
         if self._timeout:
             self._deadlines.append((now + self._timeout, request))
+
+    def ended(self) -> None:
+        """Handle the end of a request that has started."""
+        self._open -= 1
+        most = 2 * self._open + _MANY_ENDED
+        if len(self._deadlines) > most:
+            self._deadlines = deque(entry for entry in self._deadlines if _is_open(entry[-1]))
+        if len(self._repetitions) > most:
+            self._repetitions = [entry for entry in self._repetitions if _is_open(entry[-1])]
+            heapify(self._repetitions)
 
     def repeat_at(self, time: int, request: Request) -> None:
         """Repeat a request at a time, in milliseconds since the epoch."""
@@ -36,9 +56,9 @@ class RequestTimers:
 
     def next(self) -> int | None:
         """Return the first time at which something is due; None if there is none."""
-        while self._deadlines and self._deadlines[0][1].results is not None:
+        while self._deadlines and not _is_open(self._deadlines[0][-1]):
             self._deadlines.popleft()
-        while self._repetitions and self._repetitions[0][2].results is not None:
+        while self._repetitions and not _is_open(self._repetitions[0][-1]):
             heappop(self._repetitions)
         times = [entries[0][0] for entries in (self._deadlines, self._repetitions) if entries]
         return min(times, default=None)
@@ -56,3 +76,7 @@ class RequestTimers:
         if due is None or due > now or not self._repetitions or self._repetitions[0][0] > now:
             return None
         return heappop(self._repetitions)[2]
+
+
+def _is_open(request: Request) -> bool:
+    return request.results is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from penstock import AsyncFunction, AsyncRetryStrategy, JobError, Row
 from penstock.dataflow.async_io import AsyncOperation
 from penstock.dataflow.time.watermark import NO_TIMESTAMP, Watermark
 from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
+from penstock.runtime.operators.async_wait.request import Request
 from penstock.runtime.operators.async_wait.request_queues import Held
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.serialization.codec import Codec
@@ -171,7 +173,7 @@ def test_an_error_has_the_traceback_the_operator_and_the_record() -> None:
     ("returned", "message"),
     [
         (7, "the function returned an int: return a list of the records to emit"),
-        (None, r"returned a NoneType: it lacks a `return`, or must return \[\]"),
+        (None, r"the function returned None: it lacks a `return`, or must return \[\]"),
         ("text", "returned a str: return a list"),
         ({"id": 1}, r"returned a dict: return a list .* for example \[result\]"),
         (Row(1, 2), "returned a Row: return a list"),
@@ -234,6 +236,61 @@ def test_the_time_of_a_request_begins_when_it_is_sent() -> None:
     assert bench.output() == []
     bench.advance(100)
     assert bench.output() == [("late", "b")]
+
+
+@pytest.mark.parametrize("retried", [False, True])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_request_that_hangs_keeps_no_others_in_memory(ordered: bool, retried: bool) -> None:
+    strategy = AsyncRetryStrategy.fixed_delay(
+        5, 100, result_predicate=lambda results: results == ["again"]
+    )
+    bench = Bench(
+        ordered=ordered, function=WithTimeout(), capacity=10, timeout_ms=10**9, strategy=strategy
+    ).open()
+    bench.send({"hangs": [0]})
+    done = 0
+    for number in range(0, 6000, 3):
+        # In an ordered queue, the results behind the request that hangs wait.
+        if ordered and done == 9:
+            bench.caller.end({"hangs": [0]}, [])
+            assert len(bench.output()) == 9
+            bench.send({"hangs": [0]})
+            done = 0
+        values = [{"value": [number + more]} for more in range(3)]
+        bench.send(*values)
+        if retried:
+            for value in values:
+                bench.caller.end(value, ["again"])
+            assert bench.output() == []
+            bench.advance(100)
+        for value in values:
+            bench.caller.end(value, [{"result": value["value"]}])
+        done += 3
+        emitted = len(bench.output())
+        assert emitted == (0 if ordered else 3)
+    del values, value
+    gc.collect()
+    alive = [each for each in gc.get_objects() if type(each) is Request]
+    dicts = [each for each in gc.get_objects() if type(each) is dict]
+    assert len(alive) <= 2 * 10 + 1024 + 10
+    assert sum("value" in each or "result" in each for each in dicts) <= 4 * 10
+    assert len(bench.caller.calls) == 1
+
+
+def test_only_open_requests_time_out_after_many_have_ended() -> None:
+    bench = Bench(ordered=False, function=WithTimeout(), capacity=5000).open()
+    for start in range(0, 5000, 50):
+        bench.send(*range(start, start + 50))
+        bench.now += 1
+    left = set(range(0, 5000, 700))
+    for value in set(range(5000)) - left:
+        bench.caller.end(value, [])
+    assert bench.output() == []
+    late = []
+    while (due := bench.operator.next_processing_time()) is not None:
+        bench.advance(due - bench.now)
+        late += bench.output()
+    assert late == [("late", value) for value in sorted(left)]
 
 
 # ---- repetitions
