@@ -104,7 +104,7 @@ class Row:
         """
         if len(field_names) != len(self._values):
             raise ValueError(f"{len(field_names)} names for a Row of {len(self._values)} fields")
-        object.__setattr__(self, "_names", tuple(field_names))
+        object.__setattr__(self, "_names", tuple(field_names) or None)
 
     def get_field_names(self) -> tuple[str, ...] | None:
         """Return the names of the fields; None if they have none."""

@@ -95,7 +95,9 @@ class WindowSettings(Generic[T_co, W]):
         Arguments:
             parts: the functions of the window, as arguments of `WindowOperation`.
         """
-        trigger = self._trigger or self._assigner.get_default_trigger(self._environment)
+        trigger = self._trigger
+        if trigger is None:
+            trigger = self._assigner.get_default_trigger(self._environment)
         if isinstance(trigger, NeverTrigger):
             _LOGGER.warning(
                 "a window of %s never emits a result, because its trigger never fires: set another "

@@ -145,7 +145,8 @@ class RequestSliceRunner(SliceRunner):
     def run(self, began: float | None = None) -> None:
         """Process the next slice of the batch, if there is room for requests."""
         if self.waits:
-            self._waiting_since = self._waiting_since or self._timer()
+            if self._waiting_since is None:
+                self._waiting_since = self._timer()
             return
         since, self._waiting_since = self._waiting_since, None
         if since is not None:

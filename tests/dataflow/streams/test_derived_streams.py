@@ -168,6 +168,18 @@ def test_track_ends_states_by_event_time():
     )
 
 
+def test_track_ends_a_state_whose_end_is_the_time_0():
+    events = _timed([("a", 1, -1000), ("a", 2, 5000)])
+    tracked = events.key_by(0).track(lambda key, event: 1, lambda key, n, event: n + 1, 1000)
+    assert list(tracked.execute_and_collect()) == [("a", 1), ("a", None), ("a", 1), ("a", None)]
+
+
+def test_track_does_not_move_an_end_at_the_time_0_back():
+    events = _timed([("a", 1, -1000), ("a", 2, -5000), ("a", 3, -500)])
+    tracked = events.key_by(0).track(lambda key, event: 1, lambda key, n, event: n + 1, 1000)
+    assert list(tracked.execute_and_collect()) == [("a", 1), ("a", 2), ("a", 3), ("a", None)]
+
+
 def test_track_without_a_timeout_needs_no_event_time():
     tracked = (
         _stream()

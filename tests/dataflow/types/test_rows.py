@@ -120,3 +120,7 @@ def test_a_program_uses_rows():
     found = sums.map(lambda row: (row.user, row["amount"])).execute_and_collect(in_process=True)
     with found:
         assert sorted(found) == [("a", 1), ("a", 4), ("b", 2)]
+
+
+def test_a_row_without_fields_is_equal_whether_its_names_were_set_or_not():
+    assert Row()() == Row() == Row.of_parts(RowKind.INSERT, [], [])

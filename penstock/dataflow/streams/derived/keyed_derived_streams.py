@@ -118,7 +118,7 @@ class KeyedDerivedStreams:
             check_argument_count("join_history", func, 2, "(record, earlier records)")
         if late_tag is not None and not isinstance(late_tag, OutputTag):
             raise GraphError(f"late_tag is an OutputTag, not {late_tag!r}")
-        function = HistoryJoin(past_ms, func or _pair, late_tag)
+        function = HistoryJoin(past_ms, _pair if func is None else func, late_tag)
         return self._keyed(OperatorKind.KEYED_PROCESS, "Join History", function)
 
     def top_k(self, k: int, by: Any = None) -> Any:

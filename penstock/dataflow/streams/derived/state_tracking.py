@@ -56,7 +56,7 @@ class StateTracking(KeyedProcessFunction):
         """Update the state of the event's key."""
         key, now = ctx.get_current_key(), self._now(ctx)
         tracked = self._tracked.value()
-        if tracked is not None and now is not None and now >= (tracked[1] or MAX_WATERMARK):
+        if tracked is not None and now is not None and _has_ended(tracked, now):
             # The event is later than the end of the state. Its timer has not fired yet.
             self._forget(tracked, ctx)
             yield key, None
@@ -72,7 +72,8 @@ class StateTracking(KeyedProcessFunction):
                 yield key, None
             return
         if now is not None and self._timeout is not None:
-            end = min(max(now + self._timeout, end or now), MAX_WATERMARK)
+            ends = now + self._timeout
+            end = min(ends if end is None else max(ends, end), MAX_WATERMARK)
             if timer is None:
                 timer = end
                 self._register(ctx, timer)
@@ -133,3 +134,9 @@ class StateTracking(KeyedProcessFunction):
                 timers.delete_event_time_timer(tracked[2])
             else:
                 timers.delete_processing_time_timer(tracked[2])
+
+
+def _has_ended(tracked: list[Any], now: int) -> bool:
+    """Return whether a state has ended at a time. A state without an end does not end."""
+    end: int | None = tracked[1]
+    return end is not None and now >= end
