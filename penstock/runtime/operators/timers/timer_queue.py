@@ -68,6 +68,9 @@ class TimerQueue:
         self._shrink_at = max_in_memory
         #: All timers before this time are in memory; None if all timers are in memory.
         self._horizon: int | None = None
+        #: For each time whose timers have begun to fire: its dict of rows, and those of the rows
+        #: that were not looked at.
+        self._begun: dict[int, tuple[dict[TimerRow, None], Iterator[TimerRow]]] = {}
 
     def restore(self) -> None:
         """Read the timers that the restored table contains."""
@@ -164,11 +167,18 @@ class TimerQueue:
                         yield rows
                 if self._times is not times:
                     break  # the queue was reorganised meanwhile
+        self._begun.clear()
 
     def _advance_within(self, time: int, rows: dict[TimerRow, None]) -> Iterator[TimerRow]:
-        """Remove and yield timers of one time, while this is the first time of the queue."""
+        """Remove and yield timers of one time, while this is the first time of the queue.
+
+        When a timer has registered an earlier one, this method ends. The next call goes on with the
+        rows that are left, so each row is looked at once.
+        """
         table, times = self._table, self._times
-        for row in tuple(rows):
+        begun = self._begun.pop(time, None)
+        left = begun[1] if begun is not None and begun[0] is rows else self._listed_now(rows)
+        for row in left:
             if row in rows:  # else it was deleted meanwhile
                 del rows[row]
                 self._count -= 1
@@ -176,12 +186,18 @@ class TimerQueue:
                     table.dirty[row] = TOMBSTONE
                 yield row
                 if self._times is not times or not times or times[0] != time:
+                    self._begun[time] = rows, left
                     return
+
+    def _listed_now(self, rows: dict[TimerRow, None]) -> Iterator[TimerRow]:
+        """Return an iterator over the rows that are there now. Rows may be added meanwhile."""
+        return iter(tuple(rows))
 
     def clear(self) -> None:
         """Remove all timers."""
         rows = [row for row, _ in self._entries()]
         self._times, self._rows, self._count, self._horizon = [], {}, 0, None
+        self._begun = {}
         for row in rows:
             self._erase(row)
 

@@ -105,6 +105,50 @@ def test_a_firing_can_delete_the_timers_behind_it(make):
     assert fired == [(10, "a"), (10, "c"), (10, "d")]
 
 
+@pytest.mark.parametrize("depth", [1, 3])
+def test_timers_that_register_earlier_ones_take_linear_work(make, depth, monkeypatch):
+    listed = 0
+
+    def count(self, rows):
+        nonlocal listed
+        listed += len(rows)
+        return iter(tuple(rows))
+
+    monkeypatch.setattr(TimerQueue, "_listed_now", count)
+    queue, many = _queue(make()), 3000
+    for number in range(many):
+        queue.register(number, None, 100)
+    fired = []
+    for number, time, _ in queue.advance(100):
+        fired.append((number, time))
+        if time > 100 - depth:
+            for namespace in ("x", "y"):
+                queue.register(number, namespace, time - 1)
+    # Each timer has fired two earlier ones before the next one of its time.
+    levels = Counter(time for _, time in fired)
+    assert levels == {100 - level: many * 2**level for level in range(depth + 1)}
+    assert [number for number, time in fired if time == 100] == list(range(many))
+    assert listed <= len(fired)
+    assert queue.next_time() is None
+
+
+def test_a_timer_of_a_time_that_fires_may_be_registered_and_deleted_between_earlier_ones(make):
+    queue = _queue(make())
+    for key in "abcd":
+        queue.register(key, None, 10)
+    fired = []
+    for key, time, _ in queue.advance(20):
+        fired.append((time, key))
+        if fired == [(10, "a")]:
+            queue.register("first", None, 5)
+        elif (time, key) == (5, "first"):
+            queue.delete("c", None, 10)
+            queue.register("e", None, 10)
+            queue.register("a", None, 10)
+    assert fired == [(10, "a"), (5, "first"), (10, "b"), (10, "d"), (10, "e"), (10, "a")]
+    assert queue.next_time() is None
+
+
 def test_times_may_be_negative(make):
     queue = _queue(make())
     for time in 0, -5, 3, -(2**63):
