@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnValues", "Part", "parts_of", "result_column", "values_of"]
 
+#: `fmin` and `fmax` return the other number if one is NaN.
 _COMBINE: dict[str, np.ufunc] = {
     "count": np.add,
     "sum": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
+    "min": np.fmin,
+    "max": np.fmax,
 }
 #: The kinds of parts that each function needs. They are all parts of the same column.
 _PARTS = {
@@ -64,7 +65,7 @@ class Part:
         if self.kind in ("count", "sum"):
             return 0
         if dtype.kind == "f":
-            return np.inf if self.kind == "min" else -np.inf
+            return np.nan
         return _INT64.max if self.kind == "min" else _INT64.min
 
     def running(self, groups: RowGroups, values: ColumnValues, initial: Array) -> Array:

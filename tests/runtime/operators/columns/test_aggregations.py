@@ -295,6 +295,53 @@ def test_a_field_that_no_row_has_is_reported_at_the_end_of_a_short_job(caplog):
     assert "none of 1 rows has a field 'm'" in caplog.text
 
 
+NAN = float("nan")
+
+
+def extremes(values):
+    """The smallest and the largest value, and the sum, as the documentation defines them."""
+    known = [value for value in values if value is not None]
+    numbers = [value for value in known if value == value]
+    if not known:
+        return None, None, None
+    return min(numbers, default=NAN), max(numbers, default=NAN), sum(known)
+
+
+@pytest.mark.parametrize("columns", [True, False])
+@pytest.mark.parametrize("windows", [True, False])
+@pytest.mark.parametrize("seed", range(sized(6, 100)))
+def test_minima_and_maxima_leave_out_nan(seed, windows, columns):
+    rng = random.Random(seed)
+
+    def piece(stream):
+        if columns:
+            schema = {"k": "int64", "x": "float64"}
+            stream = stream.map_batches(lambda batch: batch, keep_rows=True, schema=schema)
+        groups = stream.group_by("k")
+        groups = groups.window(TumblingEventTimeWindows.of(10)) if windows else groups
+        return groups.agg(low=("x", "min"), high=("x", "max"), total=("x", "sum"))
+
+    harness, values, got = OperatorHarness(piece), defaultdict(list), []
+    expected = []
+    for _ in range(6):
+        rows = [
+            {"k": rng.randrange(12), "x": rng.choice([NAN, NAN, None, 1.5, -2.0, float("inf")])}
+            for _ in range(rng.randrange(1, 60))
+        ]
+        harness.process_elements([(row, 3) for row in rows])
+        for row in rows:
+            values[row["k"]].append(row["x"])
+            expected.append((row["k"], *extremes(values[row["k"]])))
+        got += harness.extract_output_values()
+        harness = restored(rng, harness)
+    harness.process_watermark(100)
+    got += harness.extract_output_values()
+    if windows:
+        expected = [(key, *extremes(of_key)) for key, of_key in values.items()]
+    rows = [(row["k"], row["low"], row["high"], row["total"]) for row in got]
+    assert Counter(map(repr, rows)) == Counter(map(repr, expected))
+
+
 def test_a_sum_is_refused_only_if_it_is_too_large_after_some_row():
     def sums(*values):
         harness = OperatorHarness(
