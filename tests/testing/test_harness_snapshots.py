@@ -93,6 +93,34 @@ def test_a_restored_harness_goes_on_as_if_nothing_had_happened(seed: int):
         assert harness.num_keyed_state_entries() == plain.num_keyed_state_entries()
 
 
+class CountAtTimer(KeyedProcessFunction):
+    """Emits the number of records of a key when the time of each record has passed."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count"))
+
+    def process_element(self, value: Reading, ctx: Any) -> None:
+        self.count.update((self.count.value() or 0) + 1)
+        ctx.timer_service().register_event_time_timer(ctx.timestamp())
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        yield ctx.get_current_key(), timestamp, self.count.value()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_timers_of_late_records_fire_with_the_next_watermark_also_after_a_restore(seed: int):
+    plain = OperatorHarness(CountAtTimer(), key_of, types=[Reading])
+    harness = OperatorHarness(CountAtTimer(), key_of, types=[Reading])
+    rng, restores = random.Random(-seed), 0
+    for event in events(seed):
+        if rng.random() < 0.2:
+            harness = OperatorHarness.restore(harness.snapshot(), rng.randrange(1, 5))
+            restores += 1
+        assert sorted(feed(harness, event)) == sorted(feed(plain, event))
+        assert harness.num_event_time_timers() == plain.num_event_time_timers()
+    assert restores
+
+
 def test_a_snapshot_is_what_the_state_was_then():
     harness = OperatorHarness(Gather(), key_of, types=[Reading])
     harness.process_element(Reading("a", 1), 5)

@@ -194,6 +194,11 @@ class ChainRunner:
             yield from self._fire(root, watermark)
             self._emit_time(root, watermark, self._held)
 
+    def pass_on(self, watermark: Watermark) -> None:
+        """Pass on a watermark for which the first operator has fired already."""
+        if self.root.operator.lets_pass(watermark):
+            self._emit_time(self.root, watermark, self._held)
+
     @property
     def must_fire(self) -> bool:
         """Return whether timers wait for a watermark."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, Watermark
@@ -29,8 +29,18 @@ from penstock.snapshot.metadata.handles import EventTimeState
 
 __all__ = ["WatermarkTracker"]
 
+
+@dataclass(frozen=True)
+class _FiredBefore:
+    """A watermark for which the operators had fired before the snapshot."""
+
+    watermark: Watermark
+
+
 #: An element for all operators, or one that an operator emits.
-_Queued = RecordBatch | TimeElement | EndOfInput | tuple[RunningOperator, TimeElement]
+_Queued = (
+    RecordBatch | TimeElement | EndOfInput | tuple[RunningOperator, TimeElement] | _FiredBefore
+)
 
 
 class WatermarkTracker:
@@ -69,7 +79,7 @@ class WatermarkTracker:
         # processed.
         watermark = root.context.watermark if self._is_source else self._known_watermark()
         if MIN_WATERMARK < watermark < MAX_WATERMARK:
-            states[root.context.uid] = EventTimeState(watermark)
+            states[root.context.uid] = EventTimeState(watermark, has_fired=self._has_fired())
         for operator in self._generators:
             uid = operator.context.uid
             before = states.get(uid, EventTimeState())
@@ -80,12 +90,18 @@ class WatermarkTracker:
         """Return the watermark for which the operators have fired, or are firing now."""
         return self.valve.watermark
 
+    def _has_fired(self) -> bool:
+        """Return whether all timers up to the known watermark have had their chance to fire."""
+        waits = not self._is_source and any(isinstance(one, Watermark) for one in self._queue)
+        return self._firing is None and not waits
+
     def restore(self, states: dict[str, list[EventTimeState]]) -> None:
         """Restore the event time from the states of old subtasks, keyed by uid.
 
         The lowest watermark of these subtasks counts, so that no record becomes late by a restart.
-        The operators then handle that watermark again, because the snapshot may have been taken
-        while they handled it. So all downstream tasks get it, too.
+        All downstream tasks get it again. If a snapshot was taken while the operators handled it,
+        they handle it again, too. Otherwise timers up to the watermark come from late records, and
+        fire with the next watermark, as they would have without the restart.
         """
         root = self._chain.root.operator.context.uid
         watermarks = [state.watermark for state in states.get(root, [])]
@@ -94,7 +110,8 @@ class WatermarkTracker:
             watermark = min(known)
             self.valve.restore(watermark)
             self._chain.root.operator.context.set_watermark(watermark)
-            self.add(Watermark(watermark))
+            fired = all(state.has_fired for state in states[root])
+            self.add(_FiredBefore(Watermark(watermark)) if fired else Watermark(watermark))
         for operator in self._generators:
             found = [state.generator for state in states.get(operator.context.uid, [])]
             generators = [generator for generator in found if generator is not None]
@@ -110,7 +127,8 @@ class WatermarkTracker:
         """
         if not self._is_source:
             return []
-        return [element for element in self._queue if not isinstance(element, EndOfInput | tuple)]
+        others = (EndOfInput, tuple, _FiredBefore)
+        return [element for element in self._queue if not isinstance(element, others)]
 
     # ---- elements
 
@@ -156,6 +174,8 @@ class WatermarkTracker:
             self._set_status(element)
         elif isinstance(element, tuple):
             self._chain.emit_time_from(*element)
+        elif isinstance(element, _FiredBefore):
+            self._chain.pass_on(element.watermark)
         else:
             due = element
         self.running = self._firing is not None or bool(self._queue)

@@ -251,10 +251,17 @@ class EventTimeState:
         watermark: the watermark of the task, in milliseconds since the epoch, if the operator is
             the first of its task; else None.
         generator: the state of the operator's watermark generator, or None.
+        has_fired: whether the timers up to the watermark had fired at the barrier. It is unknown,
+            and then False, in older snapshots.
     """
 
     watermark: int | None = None
     generator: list[int] | None = None
+    has_fired: bool = False
+
+    def to_wire(self) -> list[Any]:
+        """Return the record as a plain list for msgpack. Older snapshots have no third item."""
+        return [self.watermark, self.generator, *([True] if self.has_fired else ())]
 
 
 @dataclass(frozen=True)
@@ -301,7 +308,7 @@ class OperatorHandle:
         if self.operator_state is not None:
             parts["operator_state"] = self.operator_state.to_wire()
         if self.event_time is not None:
-            parts["event_time"] = [self.event_time.watermark, self.event_time.generator]
+            parts["event_time"] = self.event_time.to_wire()
         return [self.uid, self.subtask, keyed, self.small, logs, self.ended, self.emitted, parts]
 
     @classmethod

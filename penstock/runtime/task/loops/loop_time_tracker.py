@@ -60,6 +60,10 @@ class LoopTimeTracker(WatermarkTracker):
         watermarks = self._watermarks
         return self.valve.watermark if watermarks.own_time else watermarks.inside
 
+    def _has_fired(self) -> bool:
+        # Timers of a loop fire in each cut, also if the watermark does not advance.
+        return False
+
     def receive(self, channel: Hashable, element: TimeElement | LoopElement) -> None:
         """Handle an element of an input channel."""
         if isinstance(element, LoopProbe):

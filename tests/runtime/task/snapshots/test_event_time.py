@@ -94,7 +94,7 @@ def test_a_barrier_that_overtakes_an_output_logs_its_watermarks(stage: Stage) ->
     stage.drain()
     found = logged(stage)
     assert found["here", 0][:2] == [[3], Watermark(3)]
-    assert state(stage) == EventTimeState(3)
+    assert state(stage) == EventTimeState(3, has_fired=True)
 
 
 def test_a_barrier_comes_behind_what_a_source_has_read_behind_a_watermark(tmp_path: Path) -> None:
