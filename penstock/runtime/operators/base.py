@@ -146,6 +146,11 @@ class RunningOperator(ABC):
         context = self.context
         return context.backend is not None and context.timers.next_processing_time() is not None
 
+    def waits_for_watermark(self) -> bool:
+        """Return whether timers or windows of the operator wait for a watermark."""
+        context = self.context
+        return context.backend is not None and context.timers.wait_for_watermark
+
     def requests_in_flight(self) -> int:
         """Return the number of records of which the operator may still emit results by itself."""
         return 0

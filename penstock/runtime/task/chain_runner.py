@@ -201,9 +201,8 @@ class ChainRunner:
 
     @property
     def must_fire(self) -> bool:
-        """Return whether timers wait for a watermark."""
-        contexts = [operator.context for operator in self.operators]
-        return any(one.backend is not None and one.timers.wait_for_watermark for one in contexts)
+        """Return whether timers or windows wait for a watermark."""
+        return any(operator.waits_for_watermark() for operator in self.operators)
 
     def set_status(self, status: WatermarkStatus) -> None:
         """Handle a new watermark status in the chain, and send it to all outputs."""

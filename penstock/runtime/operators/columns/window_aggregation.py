@@ -91,6 +91,10 @@ class WindowAggregationOperator(AggregationOperator):
                 return
             yield self._fire(window)
 
+    def waits_for_watermark(self) -> bool:
+        """Return whether there are open windows."""
+        return bool(self._windows)
+
     def _fire(self, window: int) -> RecordBatch:
         """Return the rows of a window, and remove its groups."""
         table = self._windows.pop(window)
