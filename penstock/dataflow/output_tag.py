@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Generic, Self, TypeAlias
 
+from penstock.dataflow.errors import GraphError
 from penstock.dataflow.type_variables import T
 from penstock.dataflow.types import TypeInformation
 
-__all__ = ["OutputTag", "SideOutput"]
+__all__ = ["OutputTag", "SideOutput", "check_output_tag"]
 
 
 class OutputTag(Generic[T]):
@@ -67,3 +68,14 @@ class OutputTag(Generic[T]):
 
 #: A pair (tag, record), which a process function yields to emit a record to a side output.
 SideOutput: TypeAlias = tuple[OutputTag[Any], Any]
+
+
+def check_output_tag(method: str, tag: Any) -> OutputTag[Any]:
+    """Return the tag that a program passes to a method.
+
+    Raises:
+        GraphError: if it is not an `OutputTag`.
+    """
+    if not isinstance(tag, OutputTag):
+        raise GraphError(f"{method} takes an OutputTag, not {tag!r}: write OutputTag({str(tag)!r})")
+    return tag

@@ -8,9 +8,14 @@ from typing import Any
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.windows import (
+    EventTimeSessionWindows,
+    ProcessingTimeSessionWindows,
     SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
     TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
     WindowAssigner,
+    WindowOperation,
 )
 
 __all__ = [
@@ -27,6 +32,16 @@ AGGREGATES = ("count", "sum", "min", "max", "mean")
 #: The column name that stands for whole rows.
 ALL = "*"
 _WINDOW_COLUMNS = ("window_start", "window_end")
+_SLIDING = (SlidingEventTimeWindows, SlidingProcessingTimeWindows)
+#: The window assigners of aggregations over columns.
+WINDOWS = (
+    TumblingEventTimeWindows,
+    SlidingEventTimeWindows,
+    EventTimeSessionWindows,
+    TumblingProcessingTimeWindows,
+    SlidingProcessingTimeWindows,
+    ProcessingTimeSessionWindows,
+)
 
 
 @dataclass(frozen=True)
@@ -51,12 +66,22 @@ class ColumnAggregation:
     Arguments:
         keys: the columns of the key.
         aggregates: the values that are computed for each group.
-        assigner: the windows; None for running aggregates.
+        window: the windows, without functions; None for running aggregates.
     """
 
     keys: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
-    assigner: Any = None
+    window: WindowOperation | None = None
+
+    @property
+    def assigner(self) -> Any:
+        """The window assigner; None for running aggregates."""
+        return None if self.window is None else self.window.assigner
+
+    @property
+    def has_side_outputs(self) -> bool:
+        """Whether late rows go to a side output, which is the only one."""
+        return self.window is not None and self.window.late_tag is not None
 
 
 def parse_aggregates(
@@ -98,18 +123,18 @@ def parse_aggregates(
     return tuple(aggregates)
 
 
-def check_window(assigner: WindowAssigner) -> Any:
+def check_window(assigner: Any) -> WindowAssigner:
     """Return the window assigner of an aggregation over columns.
 
     Raises:
-        GraphError: if it does not assign tumbling or sliding windows by event time.
+        GraphError: if it is of another class than `WINDOWS`, or its windows have gaps.
     """
-    if isinstance(assigner, TumblingEventTimeWindows | SlidingEventTimeWindows):
-        slide = getattr(assigner, "slide", assigner.size)
-        if slide > assigner.size:
-            raise GraphError(f"{assigner!r} has gaps: the slide is longer than the size")
-        return assigner
-    raise GraphError(
-        f"group_by(...).window takes TumblingEventTimeWindows or SlidingEventTimeWindows, not "
-        f"{assigner!r}: for other windows, use key_by(...).window(...), which works on rows"
-    )
+    if not isinstance(assigner, WINDOWS):
+        names = ", ".join(kind.__name__ for kind in WINDOWS)
+        raise GraphError(
+            f"group_by(...).window takes one of {names}, not {assigner!r}: for other windows, "
+            f"triggers and evictors, use key_by(...).window(...), which works on rows"
+        )
+    if isinstance(assigner, _SLIDING) and assigner.slide > assigner.size:
+        raise GraphError(f"{assigner!r} has gaps: the slide is longer than the size")
+    return assigner

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Generic
+from typing import Any, ClassVar, Generic, Self
 
+from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
+from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.columns.aggregates import (
     ColumnAggregation,
     check_window,
@@ -15,8 +17,9 @@ from penstock.dataflow.columns.arrow import require_pyarrow
 from penstock.dataflow.columns.batch_function import BatchFunction, BatchOperation
 from penstock.dataflow.columns.column_key import ColumnKey
 from penstock.dataflow.graph.job_graph import OperatorKind, Partitioning
+from penstock.dataflow.output_tag import OutputTag, check_output_tag
 from penstock.dataflow.type_variables import S_co
-from penstock.dataflow.windows import WindowAssigner
+from penstock.dataflow.windows import WindowAssigner, WindowOperation
 
 __all__ = ["GroupedStream", "StreamColumns", "WindowedGroups"]
 
@@ -131,10 +134,11 @@ class GroupedStream(Generic[S_co]):
         """Group the rows also by windows.
 
         Arguments:
-            window_assigner: `TumblingEventTimeWindows` or `SlidingEventTimeWindows`.
+            window_assigner: tumbling or sliding windows, or sessions with a fixed gap, by event
+                time or by processing time.
 
         Raises:
-            GraphError: if `window_assigner` is not one of these assigners.
+            GraphError: if `window_assigner` is another assigner.
         """
         return WindowedGroups(self._keys, check_window(window_assigner), self._add)
 
@@ -144,7 +148,7 @@ class GroupedStream(Generic[S_co]):
         return stream
 
 
-class WindowedGroups(Generic[S_co]):
+class WindowedGroups(PyFlinkNames, Generic[S_co]):
     """The rows of a stream, grouped by columns and windows.
 
     Arguments:
@@ -153,16 +157,46 @@ class WindowedGroups(Generic[S_co]):
         add: adds the operator of an aggregation.
     """
 
+    _missing: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("trigger", "evictor", "reduce", "aggregate", "apply", "process"),
+        "use key_by(...).window(...), which works on rows",
+    )
+
     def __init__(self, keys: tuple[str, ...], assigner: WindowAssigner, add: _Add) -> None:
         self._keys, self._assigner = keys, assigner
         self._add = add
+        self._allowed_lateness = 0
+        self._late_tag: OutputTag[Any] | None = None
+
+    def allowed_lateness(self, time_ms: DurationLike) -> Self:
+        """Set how long after its end a window still accepts late rows.
+
+        Each such row fires the window of its group again. The default is 0. Windows by processing
+        time have no late rows.
+
+        Arguments:
+            time_ms: the time in milliseconds, as a `timedelta` or as a `Time`.
+        """
+        self._allowed_lateness = milliseconds_of("allowed_lateness", time_ms)
+        return self
+
+    def side_output_late_data(self, output_tag: OutputTag[Any]) -> Self:
+        """Emit rows that are too late for their windows to a side output.
+
+        Without a side output, they are dropped. Call `get_side_output(output_tag)` on the result of
+        `agg`. Its records are the rows as they came: dicts, if they came in columns.
+
+        Raises:
+            GraphError: if `output_tag` is not an `OutputTag`.
+        """
+        self._late_tag = check_output_tag("side_output_late_data", output_tag)
+        return self
 
     def agg(self, **aggregates: tuple[str, str]) -> S_co:
         """Aggregate each group, and emit one row for each group when its window ends.
 
         An emitted row has the key, the columns `window_start` and `window_end` (milliseconds since
-        the epoch), and the aggregates. Its event time is the last one of the window. Rows that
-        arrive after the end of their window are dropped.
+        the epoch), and the aggregates. Its event time is the last one of the window.
 
         Arguments:
             aggregates: as for `GroupedStream.agg`.
@@ -172,5 +206,11 @@ class WindowedGroups(Generic[S_co]):
         """
         parsed = parse_aggregates(self._keys, aggregates, windowed=True)
         name = f"Aggregate Columns: {type(self._assigner).__name__}"
-        stream: S_co = self._add(name, ColumnAggregation(self._keys, parsed, self._assigner))
+        window = WindowOperation(
+            self._assigner,
+            self._assigner.get_default_trigger(),
+            allowed_lateness=self._allowed_lateness,
+            late_tag=self._late_tag,
+        )
+        stream: S_co = self._add(name, ColumnAggregation(self._keys, parsed, window))
         return stream

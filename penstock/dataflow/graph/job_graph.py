@@ -102,6 +102,7 @@ _WITH_SIDE_OUTPUTS = frozenset(
         OperatorKind.PROCESS,
         OperatorKind.KEYED_PROCESS,
         OperatorKind.KEYED_WINDOW,
+        OperatorKind.KEYED_COLUMNS,
         OperatorKind.CO_PROCESS,
         OperatorKind.KEYED_CO_PROCESS,
         OperatorKind.KEYED_CO_INTERVAL_JOIN,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import OperatorOutput, Partitioning
-from penstock.dataflow.output_tag import OutputTag
+from penstock.dataflow.output_tag import OutputTag, check_output_tag
 
 __all__ = ["side_output_of"]
 
@@ -23,10 +23,7 @@ def side_output_of(outputs: Sequence[OperatorOutput], tag: OutputTag) -> Operato
         GraphError: if `tag` is no `OutputTag`, or if no single operator with side outputs makes the
             stream.
     """
-    if not isinstance(tag, OutputTag):
-        raise GraphError(
-            f"get_side_output takes an OutputTag, not {tag!r}: write OutputTag({str(tag)!r})"
-        )
+    check_output_tag("get_side_output", tag)
     if len(outputs) != 1 or outputs[0].partitioning not in (None, Partitioning.FORWARD):
         raise GraphError(
             f"get_side_output({tag!r}) belongs right after the operator that emits to it, not "
@@ -38,6 +35,11 @@ def side_output_of(outputs: Sequence[OperatorOutput], tag: OutputTag) -> Operato
         raise GraphError(
             f"get_side_output({tag!r}) was called on {operator.name!r}, which is {what} and has "
             f"no side outputs: call it on the result of process(...) or of a window"
+        )
+    if not getattr(operator.function, "has_side_outputs", True):
+        raise GraphError(
+            f"get_side_output({tag!r}) was called on {operator.name!r}, which has no side outputs: "
+            f"its only one would be that of late rows, which side_output_late_data sets on windows"
         )
     operator.declare_side_output(tag.tag_id)
     return replace(outputs[0], tag=tag.tag_id)

@@ -12,7 +12,7 @@ from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function, ReduceFunction, check_function
-from penstock.dataflow.output_tag import OutputTag
+from penstock.dataflow.output_tag import OutputTag, check_output_tag
 from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
 from penstock.dataflow.streams.methods.ranking import TopKAggregate
 from penstock.dataflow.streams.operator_settings import declare_type
@@ -80,12 +80,7 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W,
         Raises:
             GraphError: if `output_tag` is not an `OutputTag`.
         """
-        if not isinstance(output_tag, OutputTag):
-            raise GraphError(
-                f"side_output_late_data takes an OutputTag, not {output_tag!r}: write "
-                f"OutputTag({str(output_tag)!r})"
-            )
-        self._late_tag = output_tag
+        self._late_tag = check_output_tag("side_output_late_data", output_tag)
         return self
 
     # ---- results

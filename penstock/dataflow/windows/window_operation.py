@@ -34,6 +34,8 @@ class WindowOperation:
             `ProcessAllWindowFunction` or `AllWindowFunction`), or a function with the arguments of
             `apply`. With None, the result of the aggregator is emitted.
         keyed: whether the stream has keys. If not, all records have the key None.
+        state_label: a text in the names of the states. Operations with other labels never read
+            these states. It is empty for windows over rows.
     """
 
     assigner: WindowAssigner
@@ -45,6 +47,11 @@ class WindowOperation:
     inverse: Any = None
     window_function: Any = None
     keyed: bool = True
+    state_label: str = ""
+
+    def state_name(self, base: str) -> str:
+        """Return the name of a state of the operator."""
+        return f"{base}: {self.state_label}" if self.state_label else base
 
     @property
     def functions(self) -> list[Function]:

@@ -21,7 +21,11 @@ from penstock.runtime.operators.windowing.general.window_operator import WindowO
 
 __all__ = ["make_batch_operator"]
 
-_WINDOWS = (OperatorKind.KEYED_WINDOW, OperatorKind.KEYED_CO_WINDOW)
+_WINDOWS = (
+    OperatorKind.KEYED_WINDOW,
+    OperatorKind.KEYED_CO_WINDOW,
+    OperatorKind.KEYED_COLUMNS,
+)
 _FINAL = {
     OperatorKind.KEYED_REDUCE: FinalReduceOperator,
     OperatorKind.KEYED_COUNT: FinalCountOperator,

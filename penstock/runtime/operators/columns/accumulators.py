@@ -21,7 +21,7 @@ from penstock.runtime.operators.columns.row_groups import Array, RowGroups
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ColumnValues", "Part", "parts_of", "result_column", "values_of"]
+__all__ = ["ColumnValues", "Part", "check_sum", "parts_of", "result_column", "values_of"]
 
 #: `fmin` and `fmax` return the other number if one is NaN.
 _COMBINE: dict[str, np.ufunc] = {
@@ -111,12 +111,21 @@ class Part:
         # The sums of groups are smaller than this estimate, so they are computed.
         sums = state.tolist()
         for group, value in zip(groups_of_rows.tolist(), values.tolist(), strict=True):
-            sums[group] += value
-            if not _INT64.min <= sums[group] <= _INT64.max:
-                raise JobError(
-                    f"the sum of column {self.column!r} does not fit into 64 bits: cast the column "
-                    f"to float64 before"
-                )
+            sums[group] = check_sum(self.column, sums[group] + value)
+
+
+def check_sum(column: str, total: Any) -> Any:
+    """Return the sum of a column.
+
+    Raises:
+        JobError: if it is a whole number that does not fit into 64 bits.
+    """
+    if type(total) is int and not _INT64.min <= total <= _INT64.max:
+        raise JobError(
+            f"the sum of column {column!r} does not fit into 64 bits: cast the column to float64 "
+            f"before"
+        )
+    return total
 
 
 def parts_of(aggregates: Sequence[Aggregate]) -> list[Part]:

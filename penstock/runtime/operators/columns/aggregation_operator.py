@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 from penstock.dataflow.columns.aggregates import ALL, ColumnAggregation
+from penstock.dataflow.columns.arrow import array_of
 from penstock.dataflow.columns.column_key import ColumnKey
+from penstock.dataflow.time import NO_TIMESTAMP
 from penstock.runtime.operators.base import RunningOperator
-from penstock.runtime.operators.columns.accumulators import ColumnValues, Part, parts_of
+from penstock.runtime.operators.columns.accumulators import (
+    ColumnValues,
+    Part,
+    parts_of,
+    result_column,
+)
 from penstock.runtime.operators.columns.aggregation_input import (
     AggregationInput,
     ColumnInput,
@@ -18,7 +26,9 @@ from penstock.runtime.operators.columns.aggregation_input import (
 )
 from penstock.runtime.operators.columns.aggregation_results import AggregationResults
 from penstock.runtime.operators.columns.group_table import GroupTable
+from penstock.runtime.operators.columns.row_groups import Array
 from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.serialization.arrow_batch import packed_times
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.state.operator_state import OperatorStateSnapshot
 
@@ -81,10 +91,14 @@ class AggregationOperator(RunningOperator):
             return self._aggregate(rows, batch)
         # The rows before a float are aggregated as if they had come in a batch of their own.
         emitted: list[Any] = []
+        times: list[int] = []
         for begin, end in pairwise([0, *places, batch.count]):
             piece = batch.slice(begin, end)
-            emitted += self._aggregate(RowInput(piece, self._key_of), piece).rows()
-        return RecordBatch(emitted, None, batch.timestamps if emitted else None)
+            out = self._aggregate(RowInput(piece, self._key_of), piece)
+            emitted += out.rows()
+            times += out.times()
+        timed = times.count(NO_TIMESTAMP) < len(times)
+        return RecordBatch(emitted, None, times if timed else None)
 
     @abstractmethod
     def _aggregate(self, rows: AggregationInput, batch: RecordBatch) -> RecordBatch:
@@ -131,3 +145,18 @@ class AggregationOperator(RunningOperator):
                 values = values.as_type(table.values_of(part).dtype)
             found.append((part, values))
         return found
+
+    def window_rows(
+        self, keys: Sequence[list[Any]], starts: Array, ends: Array, values: dict[Part, Array]
+    ) -> RecordBatch:
+        """Return the rows of windows. Each has the last event time of its window.
+
+        Arguments:
+            keys: the values of each key column.
+            starts: the start of the window of each row, in milliseconds since the epoch.
+            ends: the end of the window of each row.
+            values: the values of each part.
+        """
+        columns = {"window_start": array_of(starts), "window_end": array_of(ends)}
+        columns |= {one.name: result_column(one, values) for one in self.aggregation.aggregates}
+        return self.results.batch(keys, columns, packed_times(ends - 1))

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.dataflow.columns.aggregates import ColumnAggregation
+from penstock.dataflow.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.context import OperatorContext
 
 __all__ = ["make_columns_operator"]
+
+#: The windows whose groups are kept in arrays.
+_IN_ARRAYS = (TumblingEventTimeWindows, SlidingEventTimeWindows)
 
 
 def make_columns_operator(
@@ -17,9 +21,13 @@ def make_columns_operator(
     """Return a new operator for an aggregation, with windows or without."""
     del key_of  # the names of the columns are in the aggregation
     # Only jobs that aggregate columns need NumPy.
+    from penstock.runtime.operators.columns.row_windows import RowWindowOperator
     from penstock.runtime.operators.columns.running_aggregation import RunningAggregationOperator
     from penstock.runtime.operators.columns.window_aggregation import WindowAggregationOperator
 
-    if function.assigner is None:
+    window = function.window
+    if window is None:
         return RunningAggregationOperator(function, context)
-    return WindowAggregationOperator(function, context)
+    if isinstance(window.assigner, _IN_ARRAYS) and not window.allowed_lateness:
+        return WindowAggregationOperator(function, context)
+    return RowWindowOperator(function, context)

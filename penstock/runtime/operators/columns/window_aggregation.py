@@ -7,16 +7,17 @@ from itertools import repeat
 
 import numpy as np
 
-from penstock.dataflow.columns.arrow import array_of
+from penstock.dataflow.columns.aggregates import ColumnAggregation
 from penstock.dataflow.columns.column_key import key_columns
 from penstock.dataflow.time import NO_TIMESTAMP
 from penstock.dataflow.windows.time_windows import without_timestamp
-from penstock.runtime.operators.columns.accumulators import result_column
 from penstock.runtime.operators.columns.aggregation_input import AggregationInput
 from penstock.runtime.operators.columns.aggregation_operator import AggregationOperator
 from penstock.runtime.operators.columns.group_table import GroupTable
 from penstock.runtime.operators.columns.row_groups import Array
-from penstock.runtime.serialization.arrow_batch import event_times, packed_times
+from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.windowing.late_records import LateRecords
+from penstock.runtime.serialization.arrow_batch import event_times
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state import TOMBSTONE
@@ -27,11 +28,19 @@ __all__ = ["WindowAggregationOperator"]
 class WindowAggregationOperator(AggregationOperator):
     """Emits one row for each group of a window when the window ends.
 
+    It runs tumbling and sliding windows by event time without an allowed lateness. All others are
+    run by `RowWindowOperator`.
+
     The groups of open windows are kept in arrays. An entry of the state belongs to a key and a
     window. All entries of a window are removed when it fires, in the same step in which its rows
     are emitted. So a window never fires twice, even if a restored task begins with a lower
     watermark.
     """
+
+    def __init__(self, function: ColumnAggregation, context: OperatorContext) -> None:
+        super().__init__(function, context)
+        assert function.window is not None
+        self._late = LateRecords(function.window, context, self.side_outputs)
 
     def open(self) -> None:
         """Get the groups of the open windows from the restored state."""
@@ -51,6 +60,7 @@ class WindowAggregationOperator(AggregationOperator):
             raise without_timestamp(self.aggregation.assigner)
         self.results.note_types(rows.key_columns)
         size = self.aggregation.assigner.size
+        self._skip_late(times, batch)
         for start in self._open_windows(times):
             # Each window gets its rows in their original order, because the order affects the last
             # bits of a sum.
@@ -67,6 +77,17 @@ class WindowAggregationOperator(AggregationOperator):
         starts = found[found + (size - 1) > self.context.watermark].tolist()
         # If the slide does not divide the size, the earliest window may have no rows.
         return [start for start in starts if ((times >= start) & (times < start + size)).any()]
+
+    def _skip_late(self, times: Array, batch: RecordBatch) -> None:
+        """Handle the rows whose windows have all fired."""
+        assigner = self.aggregation.assigner
+        slide = getattr(assigner, "slide", assigner.size)
+        last = times - (times - assigner.offset) % slide
+        late = np.flatnonzero(last + (assigner.size - 1) <= self.context.watermark)
+        if len(late):
+            of_late = times[late].tolist()
+            for row, timestamp in zip(batch.select(late.tolist()).rows(), of_late, strict=True):
+                self._late.skip(row, timestamp)
 
     def _add(self, window: int, rows: AggregationInput, places: Array) -> None:
         """Add some rows of a batch to a window.
@@ -104,10 +125,8 @@ class WindowAggregationOperator(AggregationOperator):
         starts = np.full(len(table), window, np.int64)
         ends = starts + self.aggregation.assigner.size
         values = {part: table.values_of(part) for part in self.parts}
-        columns = {"window_start": array_of(starts), "window_end": array_of(ends)}
-        columns |= {one.name: result_column(one, values) for one in self.aggregation.aggregates}
         keys = key_columns(table.keys, len(self.aggregation.keys))
-        return self.results.batch(keys, columns, packed_times(ends - 1))
+        return self.window_rows(keys, starts, ends, values)
 
     def write_state(self) -> None:
         """Write the groups that have changed into the keyed state."""

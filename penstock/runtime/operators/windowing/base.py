@@ -11,6 +11,7 @@ from penstock.dataflow.time import MAX_WATERMARK, NO_TIMESTAMP
 from penstock.dataflow.windows import TimeWindow, WindowOperation
 from penstock.runtime.operators.base import HOOK_BATCH, RecordLoopOperator
 from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.windowing.late_records import LateRecords
 from penstock.runtime.operators.windowing.window_aggregation import Aggregation
 from penstock.runtime.operators.windowing.window_caller import WindowCaller
 from penstock.runtime.operators.windowing.window_output import WindowOutput
@@ -39,6 +40,7 @@ class BaseWindowOperator(RecordLoopOperator):
         self.operation, self.backend = function, context.backend
         self._key_of = key_of
         self._lateness = function.allowed_lateness
+        self._late = LateRecords(function, context, self.side_outputs)
         #: Whether windows are chosen by event time.
         self.is_event_time = function.assigner.is_event_time()
 
@@ -126,9 +128,5 @@ class BaseWindowOperator(RecordLoopOperator):
             self._output.append(self._result_of(contents), end - 1)
 
     def _skip(self, record: Any, timestamp: int) -> None:
-        """Emit a record to the side output of late data, if it is late, since no window took it."""
-        tag = self.operation.late_tag
-        if tag is None or not self._has_passed(timestamp + self._lateness):
-            return
-        if tag.tag_id in self.side_outputs.declared:
-            self.side_outputs.emit(tag.tag_id, record, timestamp)
+        """Handle a record that no window took."""
+        self._late.skip(record, timestamp)

@@ -59,13 +59,14 @@ class WindowOperator(BaseWindowOperator):
         self._merges = isinstance(operation.assigner, MergingWindowAssigner)
         self._assigner: Any = operation.assigner
         if self._merges:
-            self._merging = self.backend.table(self.MERGING)
+            self._merging = self.backend.table(self.operation.state_name(self.MERGING))
         self._assigner_context = WindowAssignerContext(self.services, self.context)
         self._trigger_context = TriggerContext(self.services)
         self._evictor_context = EvictorContext(self.services)
 
     def _open_contents(self) -> WindowContents:
-        table = self.backend.composite_table(self.STATE, StateKind.WINDOW)
+        name = self.operation.state_name(self.STATE)
+        table = self.backend.composite_table(name, StateKind.WINDOW)
         copy = self.context.codec.copy_mutable
         if self.operation.aggregator is None or self.operation.evictor is not None:
             return ListedContents(table, copy)

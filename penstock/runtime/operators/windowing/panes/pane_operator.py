@@ -45,7 +45,8 @@ class PaneOperator(BaseWindowOperator):
         assigner: Any = self.operation.assigner
         slide = getattr(assigner, "slide", assigner.size)
         self.panes = Panes(assigner.size, slide, assigner.offset)
-        self._table = self.backend.composite_table(self.STATE, StateKind.WINDOW)
+        name = self.operation.state_name(self.STATE)
+        self._table = self.backend.composite_table(name, StateKind.WINDOW)
         #: The newest pane to which a first record was added, and when its first window fires.
         self._newest_pane, self._first_fire = MIN_WATERMARK - 1, 0
         #: Further arguments of the loop.

@@ -27,7 +27,7 @@ class SessionOperator(BaseWindowOperator):
     def open(self) -> None:
         """Open the functions, and get the tables and timers, which are already restored."""
         super().open()
-        self._table = self.backend.table(self.STATE)
+        self._table = self.backend.table(self.operation.state_name(self.STATE))
         assigner: Any = self.operation.assigner
         self._gap: int = assigner.gap
         aggregation = self._aggregation = Aggregation.of(self.operation.aggregator)
