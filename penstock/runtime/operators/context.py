@@ -80,6 +80,8 @@ class OperatorContext(RuntimeContext):
         self.timer_time = NO_TIMESTAMP
         #: The current watermark of the operator, in milliseconds since the epoch.
         self.watermark = MIN_WATERMARK
+        #: The highest watermark for which timers and windows of the restored state have fired.
+        self.restored_watermark = MIN_WATERMARK
         self.now_ms = now_ms
         self._job_parameters = job_parameters
 
@@ -103,6 +105,13 @@ class OperatorContext(RuntimeContext):
     def set_watermark(self, timestamp: int) -> None:
         """Set the current watermark, in milliseconds since the epoch."""
         self.watermark = timestamp
+
+    def set_restored_watermark(self, timestamp: int) -> None:
+        """Set the highest watermark for which timers and windows of the restored state have fired.
+
+        It is higher than the watermark if old subtasks had different ones.
+        """
+        self.restored_watermark = timestamp
 
     def get_task_name(self) -> str:
         """Return the name of the operator."""

@@ -78,8 +78,12 @@ class WatermarkTracker:
         # The log contains the records that the source has read and the operators have not
         # processed.
         watermark = root.context.watermark if self._is_source else self._known_watermark()
+        highest = root.context.restored_watermark
+        state = EventTimeState(highest=highest if highest > watermark else None)
         if MIN_WATERMARK < watermark < MAX_WATERMARK:
-            states[root.context.uid] = EventTimeState(watermark, has_fired=self._has_fired())
+            state = replace(state, watermark=watermark, has_fired=self._has_fired())
+        if state != EventTimeState():
+            states[root.context.uid] = state
         for operator in self._generators:
             uid = operator.context.uid
             before = states.get(uid, EventTimeState())
@@ -106,6 +110,9 @@ class WatermarkTracker:
         root = self._chain.root.operator.context.uid
         watermarks = [state.watermark for state in states.get(root, [])]
         known = [watermark for watermark in watermarks if watermark is not None]
+        highest = [state.highest for state in states.get(root, []) if state.highest is not None]
+        if known or highest:
+            self._chain.root.operator.context.set_restored_watermark(max(known + highest))
         if known and len(known) == len(watermarks):
             watermark = min(known)
             self.valve.restore(watermark)

@@ -253,15 +253,18 @@ class EventTimeState:
         generator: the state of the operator's watermark generator, or None.
         has_fired: whether the timers up to the watermark had fired at the barrier. It is unknown,
             and then False, in older snapshots.
+        highest: the highest watermark for which timers and windows of the state have fired, if it
+            is higher than `watermark`; else None.
     """
 
     watermark: int | None = None
     generator: list[int] | None = None
     has_fired: bool = False
+    highest: int | None = None
 
     def to_wire(self) -> list[Any]:
-        """Return the record as a plain list for msgpack. Older snapshots have no third item."""
-        return [self.watermark, self.generator, *([True] if self.has_fired else ())]
+        """Return the record as a plain list for msgpack. Older snapshots have two items only."""
+        return [self.watermark, self.generator, self.has_fired, self.highest]
 
 
 @dataclass(frozen=True)

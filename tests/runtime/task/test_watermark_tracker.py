@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.dataflow.time.watermark import Watermark
+from penstock.dataflow.time.watermark import MIN_WATERMARK, Watermark
 from penstock.runtime.task.watermark_tracker import WatermarkTracker
 from penstock.snapshot.metadata.handles import EventTimeState, OperatorHandle
 
@@ -19,11 +19,20 @@ class Chain:
     def __init__(self) -> None:
         self.did: list[Any] = []
         self.operators: list[Any] = []
-        context = SimpleNamespace(uid="root", watermark=0, set_watermark=self._set)
+        context = SimpleNamespace(
+            uid="root",
+            watermark=0,
+            restored_watermark=MIN_WATERMARK,
+            set_watermark=self._set,
+            set_restored_watermark=self._set_restored,
+        )
         self.root = SimpleNamespace(operator=SimpleNamespace(context=context))
 
     def _set(self, watermark: int) -> None:
         self.root.operator.context.watermark = watermark
+
+    def _set_restored(self, watermark: int) -> None:
+        self.root.operator.context.restored_watermark = watermark
 
     def advance(self, watermark: Watermark) -> Iterator[None]:
         self._set(watermark.timestamp)
@@ -85,7 +94,23 @@ def test_a_snapshot_right_after_a_restore_has_the_same_event_time() -> None:
         assert tracker.capture() == {"root": state}
 
 
-@pytest.mark.parametrize("state", [EventTimeState(7), EventTimeState(7, [1, 2], True)])
+def test_a_snapshot_keeps_the_highest_watermark_that_a_subtask_had() -> None:
+    chain = Chain()
+    tracker = tracker_of(chain)
+    tracker.restore({"root": [EventTimeState(5), EventTimeState(9), EventTimeState(6, highest=12)]})
+    assert chain.root.operator.context.restored_watermark == 12
+    assert tracker.capture() == {"root": EventTimeState(5, highest=12)}
+    run(tracker)
+    tracker.receive("channel", Watermark(12))
+    run(tracker)
+    assert tracker.capture() == {"root": EventTimeState(12, has_fired=True)}
+    # A subtask without a watermark leaves the task without one.
+    tracker = tracker_of(Chain())
+    tracker.restore({"root": [EventTimeState(5), EventTimeState()]})
+    assert tracker.capture() == {"root": EventTimeState(highest=5)}
+
+
+@pytest.mark.parametrize("state", [EventTimeState(7), EventTimeState(7, [1, 2], True, 9)])
 def test_handles_keep_the_event_time(state: EventTimeState) -> None:
     handle = OperatorHandle("uid", 0, event_time=state)
     assert OperatorHandle.from_wire(handle.to_wire()) == handle

@@ -52,6 +52,8 @@ class Windows:
     attempts: int = 0
     numbers: int = 0
     watermark: int = MIN_WATERMARK
+    #: The highest watermark for which windows have fired.
+    highest: int = MIN_WATERMARK
 
     def __post_init__(self) -> None:
         self._start(())
@@ -83,6 +85,7 @@ class Windows:
                 now_ms=lambda: self.now,
             )
             context.set_watermark(self.watermark)
+            context.set_restored_watermark(self.highest)
             operator = self.make(self.operation, context, lambda record: record[0])
             operator.open()
             self.subtasks.append(operator)
@@ -133,6 +136,7 @@ class Windows:
     def advance(self, watermark: int) -> list[Emitted]:
         """Advance the watermark, and return what the windows emit."""
         self.watermark = watermark
+        self.highest = max(self.highest, watermark)
         emitted: list[Emitted] = []
         for operator in self.subtasks:
             operator.context.set_watermark(watermark)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
-from itertools import groupby
+import random
+from collections import Counter
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 import pytest
@@ -201,6 +203,55 @@ def test_an_inverse_takes_records_that_a_lower_watermark_lets_in(run):
         emitted.append(results(windows.advance(MAX_WATERMARK)))
     assert emitted[0] == emitted[1]
     assert [total for *_, [total] in emitted[0]] == [62, 60, 40, 40]
+
+
+@pytest.mark.parametrize("general", [False, True])
+@pytest.mark.parametrize("aggregated", [False, True])
+@pytest.mark.parametrize("slide", [10, 5, 3])
+def test_a_record_that_a_lower_watermark_lets_in_fires_its_windows(run, slide, aggregated, general):
+    options: Any = {"allowed_lateness": 50}
+    if aggregated:
+        options["aggregator"] = lambda one, two: (one[0], [*one[1], *two[1]])
+    windows = run(SlidingEventTimeWindows.of(10, slide), general=general, **options)
+    windows.add(a([1], 85), a([2], 110))
+    windows.advance(93)
+    windows.watermark = 60  # the least watermark of several subtasks
+    windows.restart(2)
+    windows.restart(1)
+    emitted = windows.add(a([3], 86), a([4], 61))
+    emitted += windows.advance(89)
+    emitted += windows.add(a([5], 91))
+    emitted += windows.advance(MAX_WATERMARK)
+    fired: dict[Any, list[Any]] = {}
+    for _, span, values in results(emitted):
+        fired.setdefault(span, []).extend(chain.from_iterable(values))
+    for value, time in ((3, 86), (4, 61), (5, 91), (2, 110)):
+        spans = [tuple(each) for each in SlidingEventTimeWindows.of(10, slide).windows_at(time)]
+        assert all(value in fired[span] for span in spans), (value, fired)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tumbling_windows_are_the_same_after_a_lower_watermark(run, seed):
+    rng = random.Random(seed)
+    options = {"allowed_lateness": rng.choice([0, 30])}
+    ours = run(TumblingEventTimeWindows.of(10), **options)
+    theirs = run(TumblingEventTimeWindows.of(10), general=True, **options)
+    now = 0
+    for number in range(60):
+        choice = rng.random()
+        if choice < 0.6:
+            record = ((rng.choice("ab"), number), now + rng.randrange(-40, 20))
+            assert results(ours.add(record)) == results(theirs.add(record)), seed
+        elif choice < 0.85:
+            now += rng.randrange(15)
+            assert Counter(map(repr, ours.advance(now))) == Counter(map(repr, theirs.advance(now)))
+        else:
+            now -= rng.choice([0, 5, 25])
+            for each in (ours, theirs):
+                each.watermark = now
+                each.restart(rng.randrange(1, 3))
+    emitted = [each.advance(MAX_WATERMARK) for each in (ours, theirs)]
+    assert Counter(map(repr, emitted[0])) == Counter(map(repr, emitted[1])), seed
 
 
 class _Items(NamedTuple):

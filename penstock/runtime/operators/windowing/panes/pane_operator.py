@@ -71,13 +71,16 @@ class PaneOperator(BaseWindowOperator):
 
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Add the records of a batch to their panes, and return what late records emit."""
-        table, panes = self._table, self.panes
+        table, panes, context = self._table, self.panes, self.context
+        if self._may_fire_again:
+            self._add_again(batch)
+            return self._output.take()
         self._run_loop(
             batch,
             self._times_of(batch),
             table.dirty,
             table.get,
-            self.context.watermark if self.is_event_time else MIN_WATERMARK - 1,
+            context.watermark if self.is_event_time else MIN_WATERMARK - 1,
             panes.length,
             panes.offset,
             self._add_first,
@@ -144,6 +147,33 @@ class PaneOperator(BaseWindowOperator):
         if self._lateness:
             self._register_removal(key, pane)
 
+    @property
+    def _may_fire_again(self) -> bool:
+        """Return whether windows that end after the watermark may have fired.
+
+        The watermark of an old subtask was higher. With an allowed lateness, such a window has its
+        contents still, and a record fires it again. But its panes may have no timer for it.
+        """
+        if not self._lateness or not self.is_event_time:
+            return False
+        return self.context.watermark < self.context.restored_watermark
+
+    def _add_again(self, batch: RecordBatch) -> None:
+        """Add records, and register the timer of the next window for each of them."""
+        context, panes = self.context, self.panes
+        self.iterator = iterator = iter(batch.rows())
+        for record, timestamp in zip(iterator, self._event_times(batch), strict=False):
+            if timestamp <= context.watermark:
+                self._add_late(record, timestamp)
+                continue
+            context.key, context.timestamp = key, _ = self._key_of(record), timestamp
+            pane = panes.pane_at(timestamp)
+            self._contents.add(key, pane, record)
+            window = panes.first_window_of(pane, context.watermark)
+            assert window is not None
+            self._timers.register(key, None, window + panes.size - 1)
+            self._register_removal(key, pane)
+
     def _register_removal(self, key: Any, pane: int) -> None:
         last = self.panes.last_window_at(pane)
         window = TimeWindow(last, last + self.panes.size)
@@ -173,7 +203,7 @@ class PaneOperator(BaseWindowOperator):
         """Add a record to a pane of which some windows may have fired."""
         is_new = self._contents.get(key, pane) is MISSING
         self._contents.add(key, pane, record)
-        if not is_new:
+        if not is_new and not self._may_fire_again:
             return
         window = self.panes.first_window_of(pane, self.context.watermark)
         if window is not None:
