@@ -129,12 +129,13 @@ def check_window(assigner: Any) -> WindowAssigner:
     Raises:
         GraphError: if it is of another class than `WINDOWS`, or its windows have gaps.
     """
-    if not isinstance(assigner, WINDOWS):
+    if type(assigner) not in WINDOWS:
         names = ", ".join(kind.__name__ for kind in WINDOWS)
         raise GraphError(
             f"group_by(...).window takes one of {names}, not {assigner!r}: for other windows, "
             f"triggers and evictors, use key_by(...).window(...), which works on rows"
         )
+    assert isinstance(assigner, WINDOWS)
     if isinstance(assigner, _SLIDING) and assigner.slide > assigner.size:
         raise GraphError(f"{assigner!r} has gaps: the slide is longer than the size")
     return assigner

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from penstock.dataflow.columns.aggregates import ColumnAggregation
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import OperatorOutput, Partitioning
 from penstock.dataflow.output_tag import OutputTag, check_output_tag
@@ -36,7 +37,8 @@ def side_output_of(outputs: Sequence[OperatorOutput], tag: OutputTag) -> Operato
             f"get_side_output({tag!r}) was called on {operator.name!r}, which is {what} and has "
             f"no side outputs: call it on the result of process(...) or of a window"
         )
-    if not getattr(operator.function, "has_side_outputs", True):
+    function = operator.function
+    if isinstance(function, ColumnAggregation) and not function.has_side_outputs:
         raise GraphError(
             f"get_side_output({tag!r}) was called on {operator.name!r}, which has no side outputs: "
             f"its only one would be that of late rows, which side_output_late_data sets on windows"

@@ -133,7 +133,7 @@ class RowInput(AggregationInput):
         return ColumnValues(self._numbers(column, part), nulls)
 
     def first_floats(self, names: Iterable[str]) -> list[int]:
-        """Return the indices of the first floats of fields that were whole numbers before.
+        """Return the indices of the first floats of fields that are whole numbers before.
 
         Whole numbers are aggregated exactly, until a float comes.
         """
@@ -141,10 +141,13 @@ class RowInput(AggregationInput):
         for name in names:
             column = self._column(name)
             kinds = set(map(type, column))
-            if any(issubclass(kind, float | np.floating) for kind in kinds) and len(kinds) > 1:
-                floats = (isinstance(value, float | np.floating) for value in column)
-                places.add(next(place for place, is_float in enumerate(floats) if is_float))
-        return sorted(places - {0})
+            floats = {kind for kind in kinds if issubclass(kind, float | np.floating)}
+            whole = {kind for kind in kinds if issubclass(kind, int | np.integer | np.bool_)}
+            if floats and whole:
+                place = next(place for place, value in enumerate(column) if type(value) in floats)
+                if not whole.isdisjoint(map(type, column[:place])):
+                    places.add(place)
+        return sorted(places)
 
     def _column(self, name: str) -> list[Any]:
         column = self._columns.get(name)
@@ -178,7 +181,8 @@ class RowInput(AggregationInput):
             return value
         if isinstance(value, int | float):
             return float(value) if isinstance(value, float) else int(value)
-        what = f"a {type(value).__name__} is no number; convert it before, for example with map"
+        kind = type(value).__name__
+        what = f"it is a {kind}, and must be an int or a float; convert it before, such as with map"
         raise self._refusal(place, part, what)
 
     def _refusal(self, place: int, part: Part, what: str) -> JobError:

@@ -50,6 +50,11 @@ class RunningAggregationOperator(AggregationOperator):
         columns = {one.name: result_column(one, results) for one in self.aggregation.aggregates}
         return self.results.batch(rows.key_columns, columns, batch.timestamps)
 
+    def _has_floats(self, part: Part) -> bool:
+        """Return whether the values of a part are floats already, for all groups."""
+        kind: str = self._groups.values_of(part).dtype.kind
+        return kind == "f"
+
     def write_state(self) -> None:
         """Write the groups that have changed into the keyed state."""
         self._table.dirty.update(self._groups.take_changed())

@@ -562,7 +562,7 @@ def refused(piece, *rows, timestamp=None):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"k": 1, "n": "text"}, "sum of field 'n' cannot be computed: a str is no number"),
+        ({"k": 1, "n": "text"}, "sum of field 'n' cannot be computed: it is a str, and must be"),
         ({"k": 1, "n": 2**63}, "sum of field 'n' cannot be computed: .* into 64 bits"),
         ({"n": 1}, "lacks a column of the key, which is k"),
         ({"k": [1], "n": 1}, "key"),
