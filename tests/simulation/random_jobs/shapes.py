@@ -452,4 +452,5 @@ SHAPES = {
     "joins": Shape(_joins, _pairs, weight=3),
     "columns": Shape(columns.running_counts, _counts, weight=3),
     "column windows": Shape(columns.aggregated_windows, columns.expected_windows, weight=3),
+    "column sessions": Shape(columns.aggregated_sessions, columns.expected_sessions, weight=3),
 }
