@@ -95,7 +95,7 @@ class WatermarkTracker:
         return self.valve.watermark
 
     def _has_fired(self) -> bool:
-        """Return whether all timers up to the known watermark have had their chance to fire."""
+        """Return whether the operators have fired for the known watermark."""
         waits = not self._is_source and any(isinstance(one, Watermark) for one in self._queue)
         return self._firing is None and not waits
 
