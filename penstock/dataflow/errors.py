@@ -23,6 +23,7 @@ __all__ = [
     "ProtocolError",
     "Recoverability",
     "StoreError",
+    "connector_recoverability",
     "recoverability_of",
 ]
 
@@ -143,6 +144,20 @@ class ProtocolError(PenstockError):
     """Raised when an internal rule is broken, which is a bug in Penstock."""
 
 
+#: The errors of Python for a mistake in code or in data, which a connector repeats at each restart.
+_MISTAKES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    NotImplementedError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
 #: The error numbers for limits of the process or the file system, which do not change with time.
 _LIMITS = (errno.EFBIG, errno.ENAMETOOLONG)
 #: The errors for a path that is not as the program expects. Waiting rarely helps with them.
@@ -163,4 +178,19 @@ def recoverability_of(error: BaseException) -> Recoverability:
         return Recoverability.RECOVERABLE
     if error.errno in _LIMITS:
         return Recoverability.NON_RECOVERABLE
+    return Recoverability.ENVIRONMENT
+
+
+def connector_recoverability(error: BaseException) -> Recoverability:
+    """Return the recoverability of a failure with an error that a source or a sink raised.
+
+    A connector talks to another system, whose client has error classes of its own. So an error of
+    an unknown class counts as a failure of that system. An error that Python raises for a mistake
+    in the code counts as a mistake in the connector. A connector can raise a `JobError` with
+    another recoverability.
+    """
+    if isinstance(error, PenstockError | OSError):
+        return recoverability_of(error)
+    if isinstance(error, _MISTAKES) or not isinstance(error, Exception):
+        return Recoverability.RECOVERABLE
     return Recoverability.ENVIRONMENT

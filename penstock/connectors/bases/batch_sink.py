@@ -67,7 +67,8 @@ class BatchSink(Sink[T_contra]):
 
         At a barrier, the engine calls this method in a thread. In each worker, only one thread at a
         time calls `flush`. The method must not change the records. If it raises an exception, the
-        job restarts from its last snapshot.
+        job restarts from its last snapshot, and writes again. A `JobError` with the recoverability
+        `NON_RECOVERABLE` ends the job.
 
         Returns:
             A value for `TransactionalSink.commit`; other sinks return None.

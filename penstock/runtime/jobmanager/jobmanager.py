@@ -102,7 +102,7 @@ class JobManager:
         self._lineage = ""
         self._history = JobHistory()
         self._attempt: ExecutionAttempt | None = None
-        #: Whether an attempt has begun to process records.
+        #: Whether an attempt of this run, or of the run that it resumes, has processed records.
         self._began = False
         self._stopping = False
         #: Whether a job that was stopping was restarted, which happens at most once.
@@ -192,22 +192,24 @@ class JobManager:
         self.metrics = JobMetrics(self.plan)
         for event in start.events():
             self._observe(event)
-        await self._commits.commit()
-        if self._is_batch and start.restored is not None:
-            self._require_finished(start.restored)
-        if start.own and start.restored is not None and start.restored.manifest.finished:
+        restored = start.restored
+        if self._is_batch and restored is not None:
+            self._require_finished(restored)
+        if finished := start.own and restored is not None and restored.manifest.finished:
             self._observe(Note("the job had already read all of its input"))
-            await self._commits.finish(self._lineage)
-            return self.outcome()
+        # The run that took the snapshot has processed records, with these sources and sinks.
+        self._began = restored is not None
         publisher = self._publisher(start)
         backoff = RestartBackoff(self._strategy())
-        restored = start.restored
         while True:
             try:
                 if self._history.restart_count:
                     restored = await self._restore_newest(publisher) or restored
-                await self._run_attempt(publisher, restored)
-                if publisher.finished:
+                else:
+                    await self._commits.commit()
+                if not finished:
+                    await self._run_attempt(publisher, restored)
+                if finished or publisher.finished:
                     await self._commits.finish(self._lineage)
                 return self.outcome()
             except PenstockError as error:

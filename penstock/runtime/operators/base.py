@@ -54,6 +54,8 @@ class RunningOperator(ABC):
     #: Whether the operator processes columns, so that a call has a large cost, whatever the number
     #: of its records.
     is_columnar = False
+    #: Whether the operator calls a source or a sink.
+    is_connector = False
     #: The output channels that the operator appends to without a partitioner of its node.
     outputs: Sequence[OutputChannel] = ()
 

@@ -25,6 +25,8 @@ class SinkOperator(RecordLoopOperator):
         sink: the sink, whose function may have operator state.
     """
 
+    is_connector = True
+
     def __init__(
         self, writer: SinkWriter, context: OperatorContext, sink: Sink | None = None
     ) -> None:
@@ -82,6 +84,8 @@ class SourceOperator(RunningOperator):
 
     The task reads the source. This operator returns the records without a change.
     """
+
+    is_connector = True
 
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Return the batch without a change."""

@@ -2,6 +2,10 @@
 
 `to_job_error` is for operators, whose errors belong to a record. Enumerators, committers, readers
 and writers are called in a `calling` block, because their errors belong to no record.
+
+The errors of connectors and of functions differ in their recoverability. A source or sink talks to
+another system, which may work again later; see `connector_recoverability`. A function fails again
+with the same record.
 """
 
 from __future__ import annotations
@@ -14,7 +18,12 @@ from typing import Any, Protocol
 
 import trio
 
-from penstock.dataflow.errors import JobError, PenstockError, Recoverability
+from penstock.dataflow.errors import (
+    JobError,
+    PenstockError,
+    Recoverability,
+    connector_recoverability,
+)
 from penstock.dataflow.nested_jobs import current_role
 from penstock.runtime.user_code.breakpoints import quit_message
 
@@ -46,6 +55,10 @@ class FailedOperator(Protocol):
     iterator: Any
 
     @property
+    def is_connector(self) -> bool:
+        """Return whether the user code is a source or a sink."""
+
+    @property
     def name(self) -> str:
         """Return the name of the operator."""
 
@@ -55,7 +68,10 @@ class FailedOperator(Protocol):
 
 @contextmanager
 def calling(operator: str, problem: str) -> Iterator[None]:
-    """Turn errors of user code in this block into `JobError`s that name the operator.
+    """Turn errors of a source or sink in this block into `JobError`s that name the operator.
+
+    If the code runs in a thread, the block must be in that thread too. Else the user's traceback
+    would begin with the frames that lead into the thread.
 
     Arguments:
         operator: the name of the source or sink.
@@ -76,7 +92,9 @@ def calling(operator: str, problem: str) -> Iterator[None]:
             f"{problem}: {quit or f'{type(error).__name__}: {error}'}",
             operator=operator,
             user_traceback=user_traceback(error),
-            recoverability=Recoverability.NON_RECOVERABLE if quit else None,
+            recoverability=(
+                Recoverability.NON_RECOVERABLE if quit else connector_recoverability(error)
+            ),
         ) from error
 
 
@@ -112,6 +130,12 @@ def to_job_error(
         message = str(error)
     elif place is not None:
         message = f"{type(error).__name__} in the {place}"
+    elif operator.is_connector:
+        message = f"{type(error).__name__} in operator {operator.name!r}"
+        # The line about a restart shows the first line of the message, and not the traceback.
+        if text := str(error).strip():
+            message += f": {text}"
+        recoverability = connector_recoverability(error)
     else:
         message = f"{type(error).__name__} in operator {operator.name!r}"
         message += operator.hint(error)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -22,6 +21,8 @@ from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.storage.confirmed_output import Confirmed, unconfirmed
 
 __all__ = ["PendingCommits"]
+
+_NOT_PUBLISHED = "output could not be published"
 
 
 class PendingCommits:
@@ -116,8 +117,8 @@ class PendingCommits:
             )
         # The commit runs to its end even if the attempt is cancelled. Otherwise it could run at the
         # same time as a commit of the next attempt.
-        with trio.CancelScope(shield=True), self._publishing(uid):
-            await self._offload(partial(committer.commit, mine))
+        with trio.CancelScope(shield=True):
+            await self._call(uid, _NOT_PUBLISHED, partial(committer.commit, mine))
         for item in mine:
             self._pending.pop(self._key(item), None)
             self.confirm({(item.lineage, uid): item.snapshot})
@@ -131,8 +132,9 @@ class PendingCommits:
         for uid in self._sinks:
             committer = self._created(uid)
             if committer is not None:
-                with trio.CancelScope(shield=True), self._publishing(uid):
-                    await self._offload(partial(committer.finish, lineage, uid))
+                finish = partial(committer.finish, lineage, uid)
+                with trio.CancelScope(shield=True):
+                    await self._call(uid, _NOT_PUBLISHED, finish)
 
     async def clean(self, lineage: str, before_attempt: int) -> None:
         """Let committers remove output that older attempts staged and no snapshot has.
@@ -142,8 +144,8 @@ class PendingCommits:
         for uid in self._sinks:
             committer = self._created(uid)
             if committer is not None:
-                with calling(self._name(uid), "old staged output could not be removed"):
-                    await self._offload(partial(committer.clean, lineage, uid, before_attempt))
+                clean = partial(committer.clean, lineage, uid, before_attempt)
+                await self._call(uid, "old staged output could not be removed", clean)
 
     def _created(self, uid: str) -> Committer | None:
         """Return the committer of a sink, and create it if needed.
@@ -159,8 +161,14 @@ class PendingCommits:
     def _name(self, uid: str) -> str:
         return self._names.get(uid, f"sink {uid}")
 
-    def _publishing(self, uid: str) -> AbstractContextManager[None]:
-        return calling(self._name(uid), "output could not be published")
+    async def _call(self, uid: str, problem: str, method: Callable[[], object]) -> None:
+        """Call a method of a committer in a thread. Raise `JobError` with `problem` if it fails."""
+
+        def call() -> None:
+            with calling(self._name(uid), problem):
+                method()
+
+        await self._offload(call)
 
     @staticmethod
     def _key(item: Committable) -> tuple[Any, ...]:

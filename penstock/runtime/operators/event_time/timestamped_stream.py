@@ -34,6 +34,8 @@ class TimestampedStream(WatermarkOutput):
         now: the time of the machine's clock, in milliseconds since the epoch.
     """
 
+    is_connector = False
+
     def __init__(self, strategy: WatermarkStrategy, operator: str, now: int) -> None:
         extract = strategy.extract_timestamp
         self._assignment = None if extract is None else TimestampAssignment(extract, operator)

@@ -39,6 +39,8 @@ class TimestampAssignment:
         operator: the name of the operator in errors.
     """
 
+    is_connector = False
+
     def __init__(self, extract: Callable[[Any, int], int], operator: str) -> None:
         self._extract = extract
         assigner = getattr(extract, "__self__", None)

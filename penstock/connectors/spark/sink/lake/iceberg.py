@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.connectors.spark.sink.lake.table_log import LakeTable
 from penstock.connectors.spark.sink.table import local_folder
-from penstock.dataflow.errors import GraphError
+from penstock.dataflow.errors import GraphError, connector_recoverability
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -155,7 +155,8 @@ def opened(
         # Each kind of catalog has its own classes of errors.
         raise GraphError(
             f"the Iceberg table {name} cannot be read: {_first_line(error)}. "
-            f"Its catalog was looked for with {properties}"
+            f"Its catalog was looked for with {properties}",
+            recoverability=connector_recoverability(error),
         ) from error
     else:
         yield table

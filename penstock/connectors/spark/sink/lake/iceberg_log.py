@@ -63,7 +63,7 @@ from penstock.connectors.spark.sink.lake.table_log import (
 )
 from penstock.connectors.spark.sink.replacing_committers import DELETED, without
 from penstock.connectors.spark.sink.table import local_folder
-from penstock.dataflow.errors import GraphError, JobError, Recoverability
+from penstock.dataflow.errors import GraphError, JobError, Recoverability, connector_recoverability
 from penstock.snapshot.storage.filesystem.durable_files import make_folders
 
 __all__ = ["IcebergLog"]
@@ -188,7 +188,10 @@ class IcebergLog(TableLog[PyIcebergTable]):
             raise
         except Exception as error:
             # Each kind of catalog has its own classes of errors.
-            raise JobError(f"{self._table} cannot be written: {error}") from error
+            raise JobError(
+                f"{self._table} cannot be written: {error}",
+                recoverability=connector_recoverability(error),
+            ) from error
 
     def _write(self, rows: pa.Table) -> list[NewFile]:
         """Write rows to new data files in the table's folder, and sync the files to disk."""
