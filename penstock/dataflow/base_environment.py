@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
@@ -78,8 +78,8 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         self._config = config or config_of_files()
         self._graph = JobGraph()
         self._types: list[type] = []
-        #: The index of the first operator that was added since the last execution.
-        self._pending_from = 0
+        #: The ids of the operators that were part of an execution, or could have been.
+        self._executed: set[int] = set()
         #: For the id of each cached operator, its stored records and its output.
         self._caches: dict[int, tuple[StoredRecords, OperatorOutput]] = {}
 
@@ -258,7 +258,8 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         """Run the program until the job has ended, and return its result.
 
         The job consists of the operators that were added since the last execution, and of all
-        operators that they read from.
+        operators that they read from. `execute_and_collect`, `take` and `show` execute only what
+        they return, so sinks that were added before them are part of this job.
 
         Arguments:
             job_name: the name of the job. If it is None, the name in the settings is used.
@@ -270,7 +271,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
             JobError: if the job fails and its restart strategy gives up.
             StoreError: if snapshots cannot be read or written.
         """
-        with self._executing():
+        with self._executing(self._pending()):
             program = self._program(job_name, in_process)
             compile_graph(program.graph, program.config)
             _warn_of_unread(program.graph)
@@ -291,7 +292,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         Raises:
             GraphError: if the program cannot be compiled, or if the job would run in this process.
         """
-        with self._executing():
+        with self._executing(self._pending()):
             program = self._program(job_name)
             compile_graph(program.graph, program.config)
             _warn_of_unread(program.graph)
@@ -304,14 +305,34 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
     def _collect(
         self, outputs: Sequence[OperatorOutput], job_name: str | None, in_process: bool | None
     ) -> CloseableIterator:
-        """Run the program, and return an iterator over the records of these outputs."""
-        with self._executing():
-            program = self._program(job_name, in_process, outputs)
+        """Run the operators of these outputs, and return an iterator over the records.
+
+        The job has only the operators that the outputs depend on. Sinks that wait for an execution
+        still wait for it afterwards.
+        """
+        wanted = {output.operator.id for output in outputs}
+        with self._executing(self._graph.upstream(wanted)):
+            program = self._program(job_name, in_process, wanted)
             return _executor(program).collect(program, outputs)
 
+    def _warn_of_pending_sinks(self) -> None:
+        """Log a warning if sinks wait for an execution that collects records instead."""
+        pending = self._pending()
+        sinks = [
+            operator.name
+            for operator in self._graph.operators
+            if operator.id in pending and operator.kind is OperatorKind.SINK
+        ]
+        if sinks:
+            _LOGGER.warning(
+                "execute_and_collect runs only what leads to its stream, so %s does not run now: "
+                "env.execute() runs it",
+                ", ".join(map(repr, sinks)),
+            )
+
     @contextmanager
-    def _executing(self) -> Iterator[None]:
-        """Mark all operators as executed when the `with` block ends.
+    def _executing(self, operators: Set[int]) -> Iterator[None]:
+        """Mark operators as executed when the `with` block ends.
 
         As in Flink, this also happens if the block raises an exception.
         """
@@ -319,7 +340,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         try:
             yield
         finally:
-            self._pending_from = len(self._graph.operators)
+            self._executed |= operators
 
     # ---- methods that build the graph
 
@@ -327,32 +348,28 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         self,
         job_name: str | None = None,
         in_process: bool | None = None,
-        outputs: Sequence[OperatorOutput] = (),
+        wanted: Set[int] | None = None,
     ) -> Program:
-        """Return the program to execute.
-
-        It contains the operators that were added since the last execution, and all operators that
-        they read from.
+        """Return the program that runs some operators, and all operators that they read from.
 
         Arguments:
             job_name: a new name for the job, also for later executions. If it is None, the job
                 keeps its name.
             in_process: the value that replaces the setting `in_process`. None does not replace it.
-            outputs: further outputs whose operators the program must contain.
+            wanted: the ids of the operators. With None, they are all that no execution had yet.
         """
         if job_name is not None:
             self._config.name = job_name
         config = self._config
         if in_process is not None:
             config = replace(config, in_process=in_process)
-        graph = self._pending_graph([output.operator.id for output in outputs])
+        graph = self._graph_of(self._pending() if wanted is None else wanted)
         config = current_options().applied_to(with_environment(config))
         graph, config = in_runtime_mode(graph, config)
         return Program(graph, config, list(self._types))
 
-    def _pending_graph(self, more: Sequence[int]) -> JobGraph:
+    def _graph_of(self, wanted: Set[int]) -> JobGraph:
         graph = self._graph
-        wanted = [*(operator.id for operator in self._pending()), *more]
         if graph.operators and not wanted:
             raise GraphError(
                 "nothing was added to the program since its last execution: an execution has the "
@@ -360,8 +377,12 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
             )
         return with_caches(graph.part(graph.upstream(wanted)), wanted, self._caches)
 
-    def _pending(self) -> list[Operator]:
-        return self._graph.operators[self._pending_from :]
+    def _pending(self) -> set[int]:
+        """Return the ids of the operators that the next call of `execute` runs.
+
+        It also runs all operators that they read from.
+        """
+        return {operator.id for operator in self._graph.operators} - self._executed
 
     def _add_operator(
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
@@ -391,7 +412,10 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         return self._add_feedback(next(name for name in names if name not in taken))
 
     def _feedback_names(self) -> set[str]:
-        return {one.name for one in self._pending() if one.kind is OperatorKind.FEEDBACK}
+        """Return the names of the feedbacks in the program that `execute` would run."""
+        ids = self._graph.upstream(self._pending())
+        feedbacks = (one for one in self._graph.operators if one.kind is OperatorKind.FEEDBACK)
+        return {one.name for one in feedbacks if one.id in ids}
 
 
 def _executor(program: Program) -> Executor:

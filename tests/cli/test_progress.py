@@ -46,7 +46,7 @@ def test_a_failure_that_repeats_is_reported_in_full_once():
     for cause in ("worker 1 died", "worker 1 died", "worker 2 died"):
         lines({"event": "restarting", "message": cause, "delay_seconds": 0.1})
     causes = [line.removeprefix("restarting in 0.1 s: ") for line in said]
-    assert causes == ["worker 1 died", "it failed as before", "worker 2 died"]
+    assert causes == ["worker 1 died", "as before: worker 1 died", "worker 2 died"]
 
 
 def test_the_live_view_shows_rates_and_shares():

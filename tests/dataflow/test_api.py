@@ -349,6 +349,8 @@ def test_text_files_are_read_and_results_come_back_to_the_program(tmp_path: Path
     lines.filter(lambda word: word == "aaa").print("seen")
     with lines.map(tripled).execute_and_collect("collected") as records:
         assert Counter(records) == Counter((word, 3) for word in words)
+    assert "aaa" not in capfd.readouterr().out
+    env.execute()
     assert capfd.readouterr().out.count("aaa") == words.count("aaa")
 
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import GraphError, JobExecutionResult, StreamExecutionEnvironment
-from penstock.connectors import PrintSink
+from penstock import (
+    GraphError,
+    JobExecutionResult,
+    OutputTag,
+    ProcessFunction,
+    StreamExecutionEnvironment,
+)
+from penstock.connectors import FileSink, PrintSink
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.program import CloseableIterator, Program, RunOptions, run_options
@@ -32,6 +39,11 @@ class Recorder:
         program.add_sink("Collect", outputs, PrintSink())
         self.execute(program)
         return CloseableIterator(iter([1, 2, 3]), lambda: None)
+
+
+class Tagging(ProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        yield OutputTag("late"), value
 
 
 @pytest.fixture
@@ -122,3 +134,93 @@ def test_a_stream_that_no_operator_reads_is_warned_of(env, executor: Recorder, c
         env.execute()
     (record,) = caplog.records
     assert "the stream of operator 'forgotten': its records are dropped" in record.getMessage()
+
+
+def test_collecting_runs_only_what_leads_to_the_stream(env, executor: Recorder, caplog: Any):
+    stream = _source(env, "a").map(str).name("text")
+    stream.print().name("pending")
+    _source(env, "b").print().name("other")
+    stream.filter(bool).name("unread")
+    with caplog.at_level(logging.WARNING, "penstock"):
+        assert stream.take(2) == [1, 2]
+        stream.show(1)
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING, "penstock"):
+        assert list(stream.execute_and_collect()) == [1, 2, 3]
+    assert "'pending', 'other' does not run now: env.execute()" in caplog.text
+    assert executor.executions == [["a", "text", "Collect"]] * 3
+    assert "other" in env.get_execution_plan()
+    env.execute()
+    assert executor.executions[3] == ["a", "text", "pending", "b", "other", "unread"]
+    with pytest.raises(GraphError, match="nothing was added"):
+        env.execute()
+
+
+def test_what_was_collected_alone_is_not_executed_again(env, executor: Recorder):
+    stream = _source(env, "a").map(str)
+    stream.take(1)
+    with pytest.raises(GraphError, match="nothing was added"):
+        env.execute()
+    _source(env, "b").print().name("printed")
+    env.execute()
+    assert executor.executions[1:] == [["b", "printed"]]
+
+
+def test_collecting_a_loop_runs_all_of_the_loop_and_nothing_behind_it(env, executor: Recorder):
+    numbers = _source(env, "a")
+    again = env.create_feedback("again")
+    body = numbers.union(again).map(int).name("body")
+    on = body.filter(bool).name("on")
+    body.print().name("behind")
+    with pytest.raises(GraphError, match="never closed"):
+        body.take(1)
+    again.close_with(on)
+    body.take(1)
+    numbers.take(1)
+    on.take(1)
+    loop = ["a", "again", "body", "on"]
+    assert executor.executions == [[*loop, "Collect"], ["a", "Collect"], [*loop, "Collect"]]
+    with pytest.raises(GraphError, match="feedback 'again' already"):
+        env.create_feedback("again")
+    env.execute()
+    assert executor.executions[3] == [*loop, "behind"]
+
+
+def test_collecting_a_side_output_runs_the_operator_that_emits_it(env, executor: Recorder):
+    tag = OutputTag("late")
+    main = _source(env, "a").process(Tagging()).name("tagging")
+    side = main.get_side_output(tag)
+    main.print().name("main")
+    side.take(1)
+    assert executor.executions == [["a", "tagging", "Collect"]]
+
+
+def test_peeking_does_not_publish_what_a_sink_would(tmp_path: Path):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.enable_checkpointing(20)
+    numbers = env.from_sequence(1, 500).map(str)
+    numbers.sink_to(FileSink(tmp_path / "out"))
+    assert numbers.take(2) == ["1", "2"]
+    assert not (tmp_path / "out").exists()
+    env.execute()
+    lines = [n for path in (tmp_path / "out").glob("part-*") for n in path.read_text().split()]
+    assert sorted(map(int, lines)) == list(range(1, 501))
+
+
+def test_a_cache_is_filled_when_its_stream_is_collected(tmp_path: Path):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    calls = tmp_path / "calls"
+
+    def noted(number: int) -> int:
+        with calls.open("a") as file:
+            file.write("x")
+        return number
+
+    cached = env.from_sequence(1, 5).map(noted).cache()
+    cached.sink_to(FileSink(tmp_path / "out"))
+    assert sorted(cached.execute_and_collect()) == [1, 2, 3, 4, 5]
+    assert sorted(cached.execute_and_collect()) == [1, 2, 3, 4, 5]
+    assert calls.read_text() == "xxxxx"
+    env.execute()
+    assert calls.read_text() == "xxxxx"
+    assert list((tmp_path / "out").glob("part-*"))

@@ -98,7 +98,10 @@ class StreamResults(OperatorSettings, Generic[T_co]):
         *,
         in_process: bool | None = None,
     ) -> Any:
-        """Run the program, and return the records of this stream.
+        """Run the operators that this stream depends on, and return its records.
+
+        No sink of the program runs. Sinks that were added before wait for `execute`, and a warning
+        names them, because in PyFlink they would run.
 
         Arguments:
             job_execution_name: the name of the job. If it is None, the name in the settings is
@@ -113,6 +116,7 @@ class StreamResults(OperatorSettings, Generic[T_co]):
         Raises:
             GraphError, JobError, StoreError: as for `StreamExecutionEnvironment.execute`.
         """
+        self._environment._warn_of_pending_sinks()
         records = self._environment._collect(self._outputs, job_execution_name, in_process)
         return records if limit is None else _first(records, limit)
 
@@ -129,9 +133,10 @@ class StreamResults(OperatorSettings, Generic[T_co]):
         return declared
 
     def take(self, n: int, *, in_process: bool | None = None) -> list[T_co]:
-        """Run the program until this stream has `n` records, and return them.
+        """Run the operators that this stream depends on, and return its first `n` records.
 
-        The job is then stopped. The list is shorter if the stream ends before.
+        The job is then stopped. The list is shorter if the stream ends before. No sink of the
+        program runs: `execute` runs them.
 
         Arguments:
             n: the number of records.
@@ -141,12 +146,13 @@ class StreamResults(OperatorSettings, Generic[T_co]):
             GraphError, JobError, StoreError: as for `StreamExecutionEnvironment.execute`.
         """
         limit = whole_number("the number of records", n, least=1)
-        return self.execute_and_collect(None, limit, in_process=in_process)
+        return _first(self._environment._collect(self._outputs, None, in_process), limit)
 
     def show(self, n: int = 20, *, in_process: bool | None = None) -> None:
-        """Run the program until this stream has `n` records, and show them as a table.
+        """Run the operators that this stream depends on, and show its first records as a table.
 
-        In a notebook the table is a part of the page; else it is printed.
+        In a notebook the table is a part of the page; else it is printed. No sink of the program
+        runs: `execute` runs them.
 
         Arguments:
             n: the largest number of records.

@@ -44,6 +44,6 @@ class RestartTexts:
     def _cause(self, event: dict[str, Any]) -> str:
         sentence, details = sentence_of(event), details_of(event)
         if sentence == self._last:
-            return "it failed as before"
+            return f"as before: {sentence}"
         self._last = sentence
         return "\n    ".join([sentence, *details.splitlines()])

@@ -76,15 +76,18 @@ def _env(source: Prepared, folder: Path | None) -> StreamExecutionEnvironment:
 def test_a_source_is_prepared_before_its_job_and_released_behind_it(tmp_path: Path):
     source = Prepared()
     env = _env(source, tmp_path / "job")
-    with env.from_source(other := Prepared()).uid("others").execute_and_collect() as records:
+    first = env.from_source(third := Prepared()).uid("thirds")
+    both = env.from_source(other := Prepared()).uid("others").union(first)
+    with both.execute_and_collect() as records:
         assert sorted(records) == sorted(2 * list(range(50)))
-    for one in (source, other):
+    assert source.calls == [], "what does not lead to the stream was prepared"
+    for one in (third, other):
         [preparation, released] = one.calls
         assert (preparation.resuming, preparation.attached) == (False, True)
         assert preparation.folder.parent == tmp_path / "job" / "sources"
         assert (preparation.folder / "file").exists()
         assert released == "released"
-    assert source.calls[0].folder != other.calls[0].folder
+    assert third.calls[0].folder != other.calls[0].folder
 
 
 def test_a_source_is_prepared_with_the_state_of_its_snapshot(tmp_path: Path):
@@ -110,8 +113,8 @@ def test_a_source_is_prepared_with_the_state_of_its_snapshot(tmp_path: Path):
 
 
 def test_without_a_folder_for_the_job_there_is_one_until_its_end():
-    source = Prepared()
-    stream = _env(source, None).from_source(other := Prepared())
+    env = _env(Prepared(), None)
+    stream = env.from_source(source := Prepared()).union(env.from_source(other := Prepared()))
     with stream.execute_and_collect() as records:
         assert len(list(records)) == 100
     for one in (source, other):
