@@ -79,7 +79,7 @@ def test_a_source_is_prepared_before_its_job_and_released_behind_it(tmp_path: Pa
     first = env.from_source(third := Prepared()).uid("thirds")
     both = env.from_source(other := Prepared()).uid("others").union(first)
     with both.execute_and_collect() as records:
-        assert sorted(records) == sorted(2 * list(range(50)))
+        assert sorted(records) == sorted(4 * list(range(50)))
     assert source.calls == [], "what does not lead to the stream was prepared"
     for one in (third, other):
         [preparation, released] = one.calls
@@ -116,7 +116,7 @@ def test_without_a_folder_for_the_job_there_is_one_until_its_end():
     env = _env(Prepared(), None)
     stream = env.from_source(source := Prepared()).union(env.from_source(other := Prepared()))
     with stream.execute_and_collect() as records:
-        assert len(list(records)) == 100
+        assert len(list(records)) == 200
     for one in (source, other):
         assert not one.calls[0].folder.exists()
 
