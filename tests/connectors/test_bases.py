@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -20,7 +21,7 @@ from penstock import (
     StreamExecutionEnvironment,
     TransactionalSink,
 )
-from penstock.dataflow.sink import WriterContext
+from penstock.dataflow.sink import Committable, WriterContext
 from penstock.dataflow.source import ReaderContext
 from penstock.testing import Barrier, CollectingSink, Fail, TestSource
 
@@ -150,7 +151,7 @@ def test_a_batch_is_written_at_the_barrier_or_when_it_is_large():
     writer.write([7])
     assert finish is not None and finish() == []
     writer.close()
-    assert WRITTEN[2:] == [("abc/uid/64/0/1", [6]), ("close", [])]
+    assert WRITTEN[2:] == [(f"{Batch.prefix('abc', 'uid')}64-0-1", [6]), ("close", [])]
 
 
 class Staged(TransactionalSink):
@@ -191,3 +192,43 @@ def test_a_polled_source_is_read_once_although_the_job_fails(tmp_path: Path):
     env.from_source(source).map(fail_once).sink_to(sink)
     assert len(env.execute().restarts) == 1
     assert sorted(sink) == [*range(10), *range(100, 110)]
+
+
+@pytest.mark.parametrize("uid", ["rows", "a/b", "../x", "ä:*?", "x" * 300, "\ud800", ""])
+def test_the_key_of_a_batch_is_a_name_of_a_file_and_no_other_batch_has_it(uid: str, tmp_path: Path):
+    places = [("0" * 16, uid), ("1" * 16, uid), ("0" * 16, uid + "_"), ("0" * 16, "Rows")]
+    batches = [
+        Batch(lineage, name, subtask, attempt, number)
+        for lineage, name in places
+        for subtask in (0, 1, 11)
+        for attempt in (1, 11)
+        for number in (0, 1, 11)
+    ]
+    keys = [batch.key for batch in batches]
+    assert len({key.lower() for key in keys}) == len(keys)
+    for key, batch in zip(keys, batches, strict=True):
+        assert re.fullmatch(r"[A-Za-z0-9_-]{1,120}", key)
+        assert key.startswith(Batch.prefix(batch.lineage, batch.uid))
+        (tmp_path / key).touch(exist_ok=False)
+
+
+def test_a_batch_of_an_older_snapshot_is_committed_under_its_older_key():
+    class Keys(TransactionalSink):
+        keys: ClassVar[list[str]] = []
+
+        def flush(self, records: list[Any], batch: Batch) -> Any:
+            return batch.key
+
+        def commit(self, batches: list[Batch]) -> None:
+            self.keys += [batch.key for batch in batches]
+
+    old = {"number": 3, "payload": None}
+    Keys().create_committer().commit([Committable("aa", "rows/1", 2, 9, 64, old)])
+    assert Keys.keys.pop() == "aa/rows/1/64/2/3"
+    writer = Keys().create_writer(WriterContext("rows/1", "rows", 2, 3, 64, "aa"))
+    writer.write(["x"])
+    finish = writer.prepare(9)
+    assert finish is not None
+    [new] = finish()
+    Keys().create_committer().commit([Committable("aa", "rows/1", 2, 9, 64, new)])
+    assert Keys.keys == [new["payload"]] and "/" not in new["payload"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import threading
 from abc import abstractmethod
 from collections.abc import Callable
@@ -12,6 +14,9 @@ from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, Wri
 from penstock.dataflow.type_variables import T_contra
 
 __all__ = ["Batch", "BatchSink", "TransactionalSink"]
+
+#: The form of the keys of new batches.
+_KEY_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,8 @@ class Batch:
         attempt: the number of the execution attempt that has written it.
         number: the number of the batch in this subtask and attempt, from 0.
         payload: the value that `flush` has returned for it.
+        key_version: the form of `key` when the batch was written. Snapshots of Penstock 0.1 have
+            batches with keys of form 1.
     """
 
     lineage: str
@@ -33,11 +40,33 @@ class Batch:
     attempt: int
     number: int
     payload: Any = field(default=None, compare=False)
+    key_version: int = field(default=_KEY_VERSION, compare=False, repr=False)
 
     @property
     def key(self) -> str:
-        """A string that identifies the batch, for example as the key in a table of commits."""
-        return f"{self.lineage}/{self.uid}/{self.attempt}/{self.subtask}/{self.number}"
+        """A string that no other batch of any job has: the same each time a commit is repeated.
+
+        It can be the primary key in a table of commits that several sinks and jobs share, and it
+        can be a part of a file's name: it has only letters, digits, `_` and `-`, and at most 120
+        characters.
+        """
+        if self.key_version == 1:
+            return f"{self.lineage}/{self.uid}/{self.attempt}/{self.subtask}/{self.number}"
+        return f"{self.prefix(self.lineage, self.uid)}{self.attempt}-{self.subtask}-{self.number}"
+
+    @staticmethod
+    def prefix(lineage: str, uid: str) -> str:
+        """Return the beginning of the keys of all batches of one sink.
+
+        The rest of a key is the attempt, the subtask and the number, with `-` between them.
+
+        Arguments:
+            lineage: the id of the lineage of the run's snapshots.
+            uid: the uid of the sink's operator, which may have any characters.
+        """
+        name = re.sub(r"[^A-Za-z0-9]+", "_", uid)[:40]
+        digest = hashlib.blake2b(uid.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+        return f"{lineage}-{name}-{digest}-"
 
 
 class BatchSink(Sink[T_contra]):
@@ -178,7 +207,8 @@ class _BatchWriter(SinkWriter):
         batch = Batch(ctx.lineage, ctx.uid, ctx.subtask, ctx.attempt, number)
         # The flush for a barrier runs in a thread. Meanwhile the task may flush the next batch.
         with self._flushing:
-            return {"number": number, "payload": self._sink.flush(records, batch)}
+            payload = self._sink.flush(records, batch)
+        return {"number": number, "payload": payload, "key_version": batch.key_version}
 
 
 class _BatchCommitter(Committer):
@@ -195,6 +225,7 @@ class _BatchCommitter(Committer):
                     one.attempt,
                     one.payload["number"],
                     one.payload["payload"],
+                    one.payload.get("key_version", 1),
                 )
                 for one in committables
             ]

@@ -52,7 +52,8 @@ class SinkConformance(ABC):
         """Return a new sink, as a program would.
 
         Arguments:
-            place: an empty folder of this test. A sink that writes elsewhere can use its name.
+            place: an empty folder of this test. A sink that writes elsewhere can use its name,
+                which has only letters, digits and `_`, and which no other place has.
         """
 
     @abstractmethod
@@ -146,8 +147,8 @@ class SinkConformance(ABC):
             return
         with self._job() as (place, job):
             others = [
-                SinkJob(self.create_sink(place), self._records(100), uid="sink-2"),
-                SinkJob(self.create_sink(place), self._records(200), lineage="ffffffff"),
+                SinkJob(self.create_sink(place), self._records(100), "sink-2", job.lineage),
+                SinkJob(self.create_sink(place), self._records(200), job.uid),
             ]
             running = [one.begin(2).steps() for one in (job, *others)]
             while running:
@@ -175,7 +176,8 @@ class SinkConformance(ABC):
     def _job(self) -> Iterator[tuple[Path, SinkJob]]:
         """Create a job that writes to a new place."""
         with tempfile.TemporaryDirectory(prefix="conformance-", dir=self.parent) as folder:
-            place = Path(folder) / "place"
+            # The name is that of no other place, and could be that of a table.
+            place = Path(folder) / f"place_{Path(folder).name.rpartition('-')[2]}"
             place.mkdir()
             job = SinkJob(self.create_sink(place), self._records(0))
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ __all__ = ["Attempt", "Durable", "SinkJob"]
 
 #: The number of records before each barrier.
 _BETWEEN_BARRIERS = 5
+#: The numbers of the lineages of this process. Each job has a lineage of its own, so that a sink
+#: with one table of commits for all jobs of a database is not accused of losing records.
+_LINEAGES = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -44,13 +48,13 @@ class SinkJob:
         sink: the sink, as the program has created it.
         records: the records, in the order in which the source emits them.
         uid: the uid of the sink's operator.
-        lineage: the id of the lineage.
+        lineage: the id of the lineage, which no other job has.
     """
 
     sink: Sink
     records: Sequence[Any]
     uid: str = "sink-1"
-    lineage: str = "0a1b2c3d"
+    lineage: str = field(default_factory=lambda: f"0a1b2c3d{next(_LINEAGES):08x}")
     durable: Durable = field(default_factory=Durable)
     #: The number of records that are committed.
     committed: int = 0

@@ -71,3 +71,23 @@ def test_an_example_prints_its_rows(example: str, output: str):
         [sys.executable, str(EXAMPLES / example)], capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.stdout == output, done.stderr
+
+
+class TestSinksOfOneDatabase(SinkConformance):
+    """All places are tables of one database, with one table of commits."""
+
+    @pytest.fixture(autouse=True)
+    def database(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "all.db"
+
+    def create_sink(self, place: Path) -> Any:
+        with closing(sqlite3.connect(self.path)) as database, database:
+            database.execute(f"CREATE TABLE IF NOT EXISTS {place.name} (product TEXT)")
+        return SqliteSink(self.path, place.name, ["product"])
+
+    def record(self, number: int) -> Any:
+        return (f"product {number}",)
+
+    def read_output(self, place: Path) -> list[Any]:
+        with closing(sqlite3.connect(self.path)) as database:
+            return database.execute(f"SELECT * FROM {place.name}").fetchall()
