@@ -37,6 +37,7 @@ from penstock.dataflow.graph.cached_streams import StoredRecords, with_caches
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind, OperatorOutput
 from penstock.dataflow.graph.plan import render
+from penstock.dataflow.graph.publication import check_publication
 from penstock.dataflow.job_client import AsyncExecutor, JobClient
 from penstock.dataflow.nested_jobs import refuse_nested_job
 from penstock.dataflow.program import (
@@ -273,8 +274,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         """
         with self._executing(self._pending()):
             program = self._program(job_name, in_process)
-            compile_graph(program.graph, program.config)
-            _warn_of_unread(program.graph)
+            _check(program)
             return _executor(program).execute(program)
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
@@ -294,8 +294,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         """
         with self._executing(self._pending()):
             program = self._program(job_name)
-            compile_graph(program.graph, program.config)
-            _warn_of_unread(program.graph)
+            _check(program)
             executor = _executor(program)
             if isinstance(executor, AsyncExecutor):
                 return executor.submit(program)
@@ -420,6 +419,16 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
 
 def _executor(program: Program) -> Executor:
     return current_options().executor or local_executor(program.config)
+
+
+def _check(program: Program) -> None:
+    """Raise a `GraphError` if a program cannot run, and warn if it drops the records of a stream.
+
+    A program that collects records is checked by its executor, which adds a sink.
+    """
+    compile_graph(program.graph, program.config)
+    check_publication(program.graph, program.config)
+    _warn_of_unread(program.graph)
 
 
 def _warn_of_unread(graph: JobGraph) -> None:

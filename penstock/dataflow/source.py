@@ -256,6 +256,14 @@ class Source(ABC, Generic[T_co]):
         """
         return not self.bounded
 
+    @property
+    def ends(self) -> bool:
+        """Whether the source ends by itself.
+
+        A source whose splits have ends may go on finding new splits, and then never ends.
+        """
+        return self.bounded
+
     @abstractmethod
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         """Return a split enumerator for a run with `parallelism` readers."""

@@ -103,6 +103,11 @@ class PollingSource(Source[T_co]):
     poll_seconds: float = 0.05
     discovery_seconds: float | None = None
 
+    @property
+    def ends(self) -> bool:
+        """Whether the source ends: its splits have ends, and there are no new splits later."""
+        return self.bounded and self.discovery_seconds is None
+
     @abstractmethod
     def splits(self) -> Iterable[str | Split]:
         """Return the splits of the source, as ids or with payloads.

@@ -55,7 +55,7 @@ def in_runtime_mode(graph: JobGraph, config: JobConfig) -> tuple[JobGraph, JobCo
 
 
 def _is_unbounded(operator: Operator) -> bool:
-    return operator.kind is OperatorKind.SOURCE and not operator.function.bounded
+    return operator.kind is OperatorKind.SOURCE and not operator.function.ends
 
 
 def _prepared(operator: Operator) -> Operator:

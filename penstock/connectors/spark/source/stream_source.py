@@ -113,6 +113,11 @@ class SparkStreamSource(Source):
         self._stage_id: str | None = None
         self._query: StreamingQueryRunner | None = None
 
+    @property
+    def ends(self) -> bool:
+        """Whether the query ends: it reads only the rows that exist at its start."""
+        return self._available_now
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes to pickle: all except the objects bound to this process."""
         return {**vars(self), "_frame": None, "_query": None}

@@ -73,7 +73,7 @@ class DerivedStreams(Generic[T_co, S_co]):
         ids = graph.upstream([output.operator.id])
         before = [one for one in graph.operators if one.id in ids]
         for one in before:
-            if one.kind is OperatorKind.SOURCE and not one.function.bounded:
+            if one.kind is OperatorKind.SOURCE and not one.function.ends:
                 raise GraphError(
                     f"cache() stores all records of a stream, and {one.name!r} is unbounded: write "
                     f"the records to a sink"

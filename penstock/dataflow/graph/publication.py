@@ -1,0 +1,44 @@
+"""Check that the output of a program can be published."""
+
+from __future__ import annotations
+
+from penstock.dataflow.config import CheckpointingMode, JobConfig
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.graph.job_graph import JobGraph, OperatorKind
+from penstock.dataflow.sink import Sink
+
+__all__ = ["check_publication"]
+
+
+def check_publication(graph: JobGraph, config: JobConfig) -> None:
+    """Check that a job takes snapshots if its sinks publish with them and it never ends.
+
+    Such a sink publishes its output when a snapshot is complete, or else at the end of the job.
+
+    Raises:
+        GraphError: if the sink would never publish anything.
+    """
+    takes_none = config.checkpointing_mode is CheckpointingMode.NONE
+    if config.checkpoint_interval_seconds is not None and not takes_none:
+        return
+    endless = [
+        operator.name
+        for operator in graph.running
+        if operator.kind is OperatorKind.SOURCE and not operator.function.ends
+    ]
+    waiting = [
+        operator.name
+        for operator in graph.running
+        if operator.kind is OperatorKind.SINK and _publishes_with_snapshots(operator.function)
+    ]
+    if endless and waiting:
+        why = "its checkpointing mode is NONE" if takes_none else "it has no checkpoint interval"
+        raise GraphError(
+            f"{waiting[0]!r} publishes its output with snapshots, and the job takes none, because "
+            f"{why}. As {endless[0]!r} never ends, nothing would ever be published: call "
+            f"env.enable_checkpointing(10_000), or give --checkpoint-interval 10s"
+        )
+
+
+def _publishes_with_snapshots(sink: Sink) -> bool:
+    return sink.exactly_once or type(sink).create_committer is not Sink.create_committer
