@@ -2,9 +2,9 @@ r"""Read a file, or a byte range of a file, from a position, for `FileSource`.
 
 * `LineCursor` reads a plain file of lines in chunks. A chunk ends at a line end, and all its lines
   are decoded and split together. The position is a byte offset.
-* `GzipLineCursor` and `CsvCursor` cannot start in the middle of a file. Their position is a number
-  of lines or rows. A resumed job reads and skips these lines or rows first. Each call of `read`
-  skips only a limited number of them, so that a long skip does not delay barriers.
+* `CompressedLineCursor` and `CsvCursor` cannot start in the middle of a file. Their position is a
+  number of lines or rows. A resumed job reads and skips these lines or rows first. Each call of
+  `read` skips only a limited number of them, so that a long skip does not delay barriers.
 
 A cursor holds at most one chunk of a file in memory.
 """
@@ -13,23 +13,21 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import io
-import zlib
 from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from penstock.connectors.compressed_files import damaged, damages, open_file
 from penstock.connectors.file_formats import CsvRows, LineFormat
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.source import Read
 
-__all__ = ["CsvCursor", "Cursor", "GzipLineCursor", "LineCursor"]
+__all__ = ["CompressedLineCursor", "CsvCursor", "Cursor", "LineCursor"]
 
 _SMALLEST_CHUNK = 1 << 12
 _LARGEST_CHUNK = 1 << 20
-_BUFFER_BYTES = 1 << 17
 _SKIP = 65_536
 
 
@@ -119,8 +117,8 @@ class LineCursor:
         return _undecodable(self._path, f"byte {self._position + error.start}", error)
 
 
-class GzipLineCursor:
-    """Reads the lines of a gzip file.
+class CompressedLineCursor:
+    """Reads the lines of a compressed file.
 
     Arguments:
         path: the path of the file.
@@ -133,7 +131,7 @@ class GzipLineCursor:
         self._format = format
         self._position = position or 0
         self._skipped = 0
-        self._file = _open(path)
+        self._file = open_file(path)
 
     def read(self, max_records: int) -> Read:
         """Return the next records, or an empty list while lines are being skipped."""
@@ -142,8 +140,8 @@ class GzipLineCursor:
                 self._skipped += _skip(self._path, self._file, self._skipped, self._position)
                 return Read([], self._position)
             raw = list(islice(self._file, max_records))
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise _bad_gzip(self._path, error) from error
+        except damages() as error:
+            raise damaged(self._path, error) from error
         data = b"".join(raw)
         lines = _decode_lines(data, self._position, self._format, self._bad_bytes)
         try:
@@ -166,7 +164,7 @@ class GzipLineCursor:
 
 
 class CsvCursor:
-    """Reads the rows of a CSV file, which may be compressed with gzip.
+    """Reads the rows of a CSV file, which may be compressed.
 
     Arguments:
         path: the path of the file.
@@ -181,7 +179,7 @@ class CsvCursor:
         self._skipped = 0
         encoding = "utf-8-sig" if format.encoding == "utf-8" else format.encoding
         self._file = io.TextIOWrapper(
-            _open(path), encoding=encoding, errors=format.errors, newline=""
+            open_file(path), encoding=encoding, errors=format.errors, newline=""
         )
         self._rows = csv.reader(self._file, delimiter=format.delimiter, quotechar=format.quote)
         self._parse: Callable[[list[list[str]]], list[Any]] | None = None
@@ -196,8 +194,8 @@ class CsvCursor:
                 self._skipped += _skip(self._path, self._rows, self._skipped, self._position)
                 return Read([], self._position)
             rows = list(islice(self._rows, max_records))
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise _bad_gzip(self._path, error) from error
+        except damages() as error:
+            raise damaged(self._path, error) from error
         except UnicodeDecodeError as error:
             place = f"a row soon after row {self._position}"
             raise _undecodable(self._path, place, error) from error
@@ -248,30 +246,6 @@ class CsvCursor:
                 record=str(row)[:200],
             )
         return self._parse(full)
-
-
-def _open(path: Path) -> io.BufferedReader[Any]:
-    """Open a file for reading. Decompress it if its name ends in `.gz`."""
-    raw: io.BufferedReader[Any] = io.BufferedReader(io.FileIO(path), _BUFFER_BYTES)
-    if path.suffix != ".gz":
-        return raw
-    return _GzipReader(raw)
-
-
-class _GzipReader(io.BufferedReader):
-    """Reads lines from a gzip file with a buffer that is implemented in C.
-
-    `GzipFile` itself searches line ends in Python code, which is slower.
-    """
-
-    def __init__(self, raw: io.BufferedReader[Any]) -> None:
-        self._raw = raw
-        stream: Any = gzip.GzipFile(fileobj=raw, mode="rb")
-        super().__init__(stream, _BUFFER_BYTES)
-
-    def close(self) -> None:
-        super().close()
-        self._raw.close()
 
 
 def _decode_lines(
@@ -356,7 +330,3 @@ def _first_bad(format: LineFormat, lines: list[str]) -> int:
         except ValueError:
             return index
     return 0
-
-
-def _bad_gzip(path: Path, error: Exception) -> JobError:
-    return JobError(f"{path} is not a whole gzip file, though its name ends in .gz: {error}")

@@ -1,7 +1,8 @@
-"""A source that reads files, which may be compressed with gzip.
+"""A source that reads files, which may be compressed.
 
-The enumerator lists the files once, when the job starts. Files that are created later are not read.
-Large plain files of lines are divided into byte ranges, which several readers share.
+The enumerator lists the files when the job starts. If the source watches its folders, it lists them
+again and again, and `file_watch.py` finds the new files. Large plain files of lines are divided
+into byte ranges, which several readers share.
 
 A file must not change while the job reads it. The enumerator records its size, its modification
 time, and a checksum of its first and last bytes. The reader compares these values when it opens the
@@ -10,15 +11,21 @@ file. `file_cursors.py` reads the files, and `file_formats.py` converts lines to
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
-from collections.abc import Iterable
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, Self
 
-from penstock.connectors.file_cursors import CsvCursor, Cursor, GzipLineCursor, LineCursor
+from penstock.connectors.compressed_files import is_compressed, require_decompressor
+from penstock.connectors.file_cursors import CompressedLineCursor, CsvCursor, Cursor, LineCursor
 from penstock.connectors.file_formats import CsvRows, FileFormat, LineFormat, TextLines
-from penstock.connectors.folders import list_files, local_path
+from penstock.connectors.file_watch import FileWatch
+from penstock.connectors.folders import list_files, local_path, require_folder
+from penstock.dataflow.arguments.durations import DurationLike, seconds_of
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.source import (
     ListEnumerator,
@@ -42,11 +49,18 @@ class FileSource(Source[T], Generic[T]):
 
     A path names a file, a folder, or a glob such as `logs/**/*.jsonl.gz`. Folders are searched to
     any depth. In folders and globs, names that begin with `_` or `.` are skipped. Files whose names
-    end in `.gz` are decompressed. The files of each path are read in the order of their names. With
-    parallelism 1, the records have the same order.
+    end in `.gz` or `.zst` are decompressed; `.zst` needs Python 3.14 or `penstock[zstd]`. The files
+    of each path are read in the order of their names. With parallelism 1, the records have the same
+    order.
 
-    In plain files of lines, the position is a byte offset. In gzip and CSV files, it is a number of
-    lines or rows. There, a resumed job reads the file from its beginning and skips that number.
+    In plain files of lines, the position is a byte offset. In compressed and CSV files, it is a
+    number of lines or rows. There, a resumed job reads the file from its beginning and skips that
+    number.
+
+    By default, the files are listed once, when the job starts, and the source ends. With
+    `discovery_seconds` it watches its folders and never ends (Flink: `monitorContinuously`). Each
+    file is read once, when its size and modification time have not changed for `quiet_seconds`. A
+    file is known by its path. A warning names a file that changes later.
 
     Arguments:
         paths: a path or a list of paths, on a file system that all workers see.
@@ -59,6 +73,12 @@ class FileSource(Source[T], Generic[T]):
             or if its first or last bytes, up to the listed size, differ. Set this to False if
             workers see copies of the files. A file that became shorter is always an error. Lines
             that are appended after the listing may be missed.
+        discovery_seconds: the time between two searches for new files, in seconds. With None, there
+            is one search.
+        quiet_seconds: the time for which a new file must not have changed, in seconds. Set it to 0
+            if files appear under their names only when they are complete, because they are moved
+            into the folder.
+        clock: a function that returns a monotonic time, in seconds.
 
     Raises:
         GraphError: if there is no path, or an argument has the wrong type or value.
@@ -71,6 +91,9 @@ class FileSource(Source[T], Generic[T]):
         *,
         split_bytes: int = 16 << 20,
         verify_unchanged: bool = True,
+        discovery_seconds: float | None = None,
+        quiet_seconds: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
         if not given:
@@ -83,15 +106,38 @@ class FileSource(Source[T], Generic[T]):
             )
         if split_bytes < 1:
             raise GraphError(f"split_bytes is a positive number of bytes, not {split_bytes!r}")
+        if discovery_seconds is not None and not discovery_seconds > 0:
+            raise GraphError(f"discovery_seconds is positive or None, not {discovery_seconds!r}")
+        if not quiet_seconds >= 0:
+            raise GraphError(f"quiet_seconds is 0 or more, not {quiet_seconds!r}")
         self.paths = [local_path(path) for path in given]
         self.format = chosen
         self.split_bytes = split_bytes
         self.verify_unchanged = verify_unchanged
+        self.discovery_seconds = discovery_seconds
+        self.quiet_seconds = quiet_seconds
+        self.clock = clock
+
+    def monitor_continuously(self, discovery_interval: DurationLike) -> Self:
+        """Return this source with `discovery_seconds` set. (PyFlink: `monitor_continuously`.)
+
+        Arguments:
+            discovery_interval: the time between two searches for new files, in milliseconds, as a
+                `Duration` or as a `timedelta`; at least 1 ms.
+        """
+        source = copy.copy(self)
+        source.discovery_seconds = seconds_of("discovery_interval", discovery_interval, least_ms=1)
+        return source
+
+    @property
+    def ends(self) -> bool:
+        """Whether the source reads the files that are there at its start, and then ends."""
+        return self.discovery_seconds is None
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         """Return an enumerator that assigns one split for each file or byte range."""
         del parallelism
-        return _FileEnumerator(self)
+        return _FileEnumerator(self) if self.ends else _WatchingEnumerator(self)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
         """Return a reader that reads the records of these splits."""
@@ -99,14 +145,19 @@ class FileSource(Source[T], Generic[T]):
         return _FileReader(self.format, self.verify_unchanged)
 
     def validate(self) -> None:
-        """Check that each path names at least one file.
+        """Check that each path names at least one file, or a folder that can be watched.
 
         Raises:
-            GraphError: if a path names no file.
+            GraphError: if a path names nothing, or if a package is missing that decompresses files.
         """
         for path in self.paths:
             try:
-                list_files(path)
+                if not self.ends:
+                    require_folder(path)
+                    require_decompressor(path)
+                    continue
+                for file in list_files(path):
+                    require_decompressor(file)
             except JobError as error:
                 raise GraphError(error.message) from None
 
@@ -121,32 +172,88 @@ class _FileEnumerator(ListEnumerator):
     def start(self) -> None:
         # The paths are keys of a dict, so that a file is read once even if two paths contain it.
         files = {path: None for given in self._source.paths for path in list_files(given)}
-        self.splits = [split for path in files for split in self._splits_of(path)]
+        self.splits = []
+        for path in files:
+            try:
+                status = path.stat()
+            except OSError as error:
+                raise unreadable(path, error) from error
+            self.splits += _splits_of(path, status, self._source)
 
-    def _splits_of(self, path: Path) -> list[Split]:
+    def restore(self, state: Any) -> None:
+        # The run that took the snapshot may have watched its folders.
+        super().restore(state["left"] if isinstance(state, dict) else state)
+
+
+class _WatchingEnumerator(SplitEnumerator):
+    """Searches for new files again and again, and assigns their splits."""
+
+    def __init__(self, source: FileSource) -> None:
+        self._source = source
+        self._watch = FileWatch(source.paths, source.quiet_seconds, source.clock)
+        self._left: deque[Split] = deque()
+        self._searched_at = float("-inf")
+
+    def next_split(self, subtask: int) -> Split | None:
+        del subtask
+        seconds, now = self._source.discovery_seconds, self._source.clock()
+        if not self._left and seconds is not None and now - self._searched_at >= seconds:
+            self._searched_at = now
+            for path, status in self._watch.find():
+                self._add(path, status)
+        return self._left.popleft() if self._left else None
+
+    def _add(self, path: Path, status: os.stat_result) -> None:
         try:
-            status = path.stat()
-        except OSError as error:
-            raise unreadable(path, error) from error
-        size = status.st_size
-        step = size
-        ends = ends_of(path, size) if self._source.verify_unchanged else ""
-        if isinstance(self._source.format, LineFormat) and path.suffix != ".gz":
-            step = self._source.split_bytes
-        return [
-            Split(
-                f"{path}:{start}",
-                {
-                    "path": str(path),
-                    "start": start,
-                    "end": min(start + step, size),
-                    "size": size,
-                    "mtime_ns": status.st_mtime_ns,
-                    "ends": ends,
-                },
+            splits = _splits_of(path, status, self._source)
+        except JobError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                self._watch.forget(path)  # it was removed before anything of it was read
+                return
+            raise
+        # A file that is removed and written again under its name is another file.
+        self._left += [Split(f"{one.id}@{status.st_mtime_ns}", one.payload) for one in splits]
+
+    @property
+    def exhausted(self) -> bool:
+        return False
+
+    def snapshot(self) -> Any:
+        left = [[split.id, split.payload] for split in self._left]
+        return {"left": left, **self._watch.snapshot()}
+
+    def restore(self, state: Any) -> None:
+        if not isinstance(state, dict):
+            raise GraphError(
+                "the run that took this snapshot did not watch its folders, so it does not say "
+                "which of the files were read: resume without discovery_seconds, or give the "
+                "source another uid, so that it begins with the files that are there"
             )
-            for start in range(0, size, max(step, 1))
-        ]
+        self._left = deque(Split(id, payload) for id, payload in state["left"])
+        self._watch.restore(state)
+
+
+def _splits_of(path: Path, status: os.stat_result, source: FileSource) -> list[Split]:
+    """Return the splits of a file, which begin at different bytes of it."""
+    size = status.st_size
+    step = size
+    ends = ends_of(path, size) if source.verify_unchanged else ""
+    if isinstance(source.format, LineFormat) and not is_compressed(path):
+        step = source.split_bytes
+    return [
+        Split(
+            f"{path}:{start}",
+            {
+                "path": str(path),
+                "start": start,
+                "end": min(start + step, size),
+                "size": size,
+                "mtime_ns": status.st_mtime_ns,
+                "ends": ends,
+            },
+        )
+        for start in range(0, size, max(step, 1))
+    ]
 
 
 class _FileReader(SourceReader):
@@ -168,8 +275,8 @@ class _FileReader(SourceReader):
                 self._cursor = CsvCursor(path, self._format, position)
             elif not isinstance(self._format, LineFormat):
                 raise TypeError(self._format)
-            elif path.suffix == ".gz":
-                self._cursor = GzipLineCursor(path, self._format, position)
+            elif is_compressed(path):
+                self._cursor = CompressedLineCursor(path, self._format, position)
             else:
                 start, end = payload["start"], payload["end"]
                 self._cursor = LineCursor(path, self._format, start, end, position)

@@ -7,14 +7,14 @@ has such a name, so that readers see only committed files.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
 from penstock.dataflow.arguments.paths import without_scheme
-from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.errors import GraphError, JobError, Recoverability
 
-__all__ = ["list_files", "local_path"]
+__all__ = ["list_files", "local_path", "require_folder", "watched_files"]
 
 _MAGIC = frozenset("*?[")
 
@@ -48,31 +48,67 @@ def list_files(path: Path) -> list[Path]:
         JobError: if the path does not exist, if no file matches the pattern, or if a folder cannot
             be read.
     """
+    found = _listed(path, _fail)
+    if not found and not path.is_dir():
+        reason = "there is no such file or folder"
+        if _split_pattern(path)[1]:
+            reason = "no file matches this pattern"
+        raise JobError(f"{path}: {reason}; check the path, on the machine where the job runs")
+    return found
+
+
+def watched_files(path: Path) -> list[Path]:
+    """Return what `list_files` returns, for a folder or pattern that is listed again and again.
+
+    There may be no files. Files and subfolders may vanish at any time.
+
+    Raises:
+        JobError: if the folder is not there, or cannot be read. A folder on a network may be back
+            later, so this counts as a failure of the environment.
+    """
     try:
-        return _list_files(path)
+        require_folder(path)
+        return _listed(path, _fail_unless_gone)
+    except JobError as error:
+        error.recoverability = Recoverability.ENVIRONMENT
+        raise
+
+
+def require_folder(path: Path) -> None:
+    """Check that a path is a folder, or a glob pattern in a folder that exists.
+
+    Raises:
+        JobError: if there is no such folder.
+    """
+    fixed, pattern = _split_pattern(path)
+    folder = fixed if pattern and not path.is_dir() else path
+    if not folder.is_dir():
+        reason = "it is a file" if folder.exists() else f"there is no folder {folder}"
+        raise JobError(
+            f"{path} cannot be watched: {reason}. Give an existing folder, or a glob pattern in one"
+        )
+
+
+def _listed(path: Path, onerror: Callable[[OSError], object]) -> list[Path]:
+    """Return the sorted paths of the files that a path names. There may be none."""
+    try:
+        if path.is_dir():
+            return sorted(_files_below(path, onerror))
+        if path.exists():
+            return [path]
+        fixed, pattern = _split_pattern(path)
+        found: set[Path] = set()
+        for match in fixed.glob("/".join(pattern)) if pattern and fixed.is_dir() else ():
+            if any(_is_hidden(part, pattern) for part in match.relative_to(fixed).parts):
+                continue
+            found.update(_files_below(match, onerror) if match.is_dir() else [match])
+        return sorted(found)
     except (OSError, ValueError) as error:
         raise JobError(f"{path} cannot be listed: {error}") from error
 
 
-def _list_files(path: Path) -> list[Path]:
-    if path.is_dir():
-        return sorted(_files_below(path))
-    if path.exists():
-        return [path]
-    fixed, pattern = _split_pattern(path)
-    found: set[Path] = set()
-    for match in fixed.glob("/".join(pattern)) if pattern and fixed.is_dir() else ():
-        if any(_is_hidden(part, pattern) for part in match.relative_to(fixed).parts):
-            continue
-        found.update(_files_below(match) if match.is_dir() else [match])
-    if not found:
-        reason = "no file matches this pattern" if pattern else "there is no such file or folder"
-        raise JobError(f"{path}: {reason}; check the path, on the machine where the job runs")
-    return sorted(found)
-
-
-def _files_below(folder: Path) -> Iterator[Path]:
-    for parent, folders, files in os.walk(folder, onerror=_fail):
+def _files_below(folder: Path, onerror: Callable[[OSError], object]) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder, onerror=onerror):
         folders[:] = [name for name in folders if name[0] not in "_."]
         yield from (Path(parent, name) for name in files if name[0] not in "_.")
 
@@ -80,6 +116,12 @@ def _files_below(folder: Path) -> Iterator[Path]:
 def _fail(error: OSError) -> None:
     """Raise the error of an unreadable folder, because `os.walk` ignores it by default."""
     raise error
+
+
+def _fail_unless_gone(error: OSError) -> None:
+    """Raise the error of an unreadable folder, unless the folder was removed meanwhile."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _split_pattern(path: Path) -> tuple[Path, list[str]]:

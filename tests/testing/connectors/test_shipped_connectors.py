@@ -99,6 +99,13 @@ class TestFileSource(SourceConformance):
         return LINES
 
 
+class TestWatchingFileSource(TestFileSource):
+    limit = 30
+
+    def create_source(self) -> Any:
+        return FileSource(self.folder, split_bytes=40, discovery_seconds=0.001, quiet_seconds=0)
+
+
 class TestFileSourceOfCsv(SourceConformance):
     folder: Path
 

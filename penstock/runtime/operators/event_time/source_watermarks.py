@@ -54,7 +54,8 @@ class SourceWatermarks:
         self._strategy, self._operator = strategy, operator
         self._interval, self._wall_clock = interval_ms, wall_clock
         self._splits: dict[str, TimestampedStream] = {}
-        #: Stands for the task while it has no split, so that it can be idle.
+        #: Stands for the task while it has no split, so that it can be idle. After the first split,
+        #: it is the stream of the last split: its watermark may not be emitted yet.
         self._no_split = TimestampedStream(strategy, operator, wall_clock())
         #: The combined watermark, in milliseconds since the epoch.
         self.watermark = MIN_WATERMARK
@@ -79,7 +80,9 @@ class SourceWatermarks:
 
     def close(self, split: str) -> None:
         """Remove a split, which is read to its end."""
-        self._splits.pop(split, None)
+        closed = self._splits.pop(split, None)
+        if closed is not None and not self._splits:
+            self._no_split = closed
 
     def snapshot(self, split: str) -> Any:
         """Return the state of a split's watermarks."""
