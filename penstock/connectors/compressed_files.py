@@ -13,7 +13,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.errors import GraphError, JobError, Recoverability
 
 __all__ = ["damaged", "damages", "is_compressed", "open_file", "require_decompressor"]
 
@@ -64,7 +64,9 @@ def damaged(path: Path, error: Exception) -> JobError:
     """Return the error for a file that cannot be decompressed."""
     name = _COMPRESSIONS[path.suffix]
     return JobError(
-        f"{path} is not a whole {name} file, though its name ends in {path.suffix}: {error}"
+        f"{path} is not a whole {name} file, though its name ends in {path.suffix}: {error}",
+        # Some of these errors are OSErrors, but waiting does not mend the file.
+        recoverability=Recoverability.RECOVERABLE,
     )
 
 

@@ -6,7 +6,8 @@ r"""Read a file, or a byte range of a file, from a position, for `FileSource`.
   number of lines or rows. A resumed job reads and skips these lines or rows first. Each call of
   `read` skips only a limited number of them, so that a long skip does not delay barriers.
 
-A cursor holds at most one chunk of a file in memory.
+A cursor holds at most one chunk of a file in memory. Bad lines are skipped if the format says so;
+they count in positions all the same.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from penstock.connectors.bad_lines import BadLines
 from penstock.connectors.compressed_files import damaged, damages, open_file
 from penstock.connectors.file_formats import CsvRows, LineFormat
 from penstock.dataflow.errors import JobError
@@ -50,13 +52,21 @@ class LineCursor:
         start, end: the range of byte offsets, `start <= offset < end`. The cursor reads a line if
             the offset of the line's first byte is in the range.
         position: the byte offset of the next line to read. None means the first line of the range.
+        bad: decides about bad lines.
     """
 
     def __init__(
-        self, path: Path, format: LineFormat, start: int, end: int, position: int | None
+        self,
+        path: Path,
+        format: LineFormat,
+        start: int,
+        end: int,
+        position: int | None,
+        bad: BadLines,
     ) -> None:
         self._path = path
         self._format = format
+        self._bad = bad
         self._end = end
         self._line_bytes = 64.0
         self._file = path.open("rb")
@@ -75,14 +85,10 @@ class LineCursor:
         if self._position >= self._end:
             return Read([], self._position, finished=True)
         data = self._next_lines(max_records)
-        lines = _decode_lines(data, self._position, self._format, self._bad_bytes)
         try:
-            records = self._format.parse(lines)
+            records = self._format.parse(_decode_lines(data, self._position, self._format))
         except ValueError:
-            index = _first_bad(self._format, lines)
-            before = sum(len(line) + 1 for line in data.split(b"\n")[:index])
-            place = f"byte {self._position + before}"
-            raise _bad_line(self._path, place, self._format, lines[index]) from None
+            records = _good_records(self._path, data, self._position, self._format, self, self._bad)
         self._position += len(data)
         return Read(records, self._position, finished=self._position >= self._end)
 
@@ -113,8 +119,10 @@ class LineCursor:
         self._line_bytes = 0.9 * len(data) / count
         return data
 
-    def _bad_bytes(self, error: UnicodeDecodeError) -> JobError:
-        return _undecodable(self._path, f"byte {self._position + error.start}", error)
+    def place(self, index: int, offset: int) -> str:
+        """Return the place of a line in the file."""
+        del index
+        return f"byte {self._position + offset}"
 
 
 class CompressedLineCursor:
@@ -124,11 +132,13 @@ class CompressedLineCursor:
         path: the path of the file.
         format: the format of the lines.
         position: the number of lines to skip, or None to read from the first line.
+        bad: decides about bad lines.
     """
 
-    def __init__(self, path: Path, format: LineFormat, position: int | None) -> None:
+    def __init__(self, path: Path, format: LineFormat, position: int | None, bad: BadLines) -> None:
         self._path = path
         self._format = format
+        self._bad = bad
         self._position = position or 0
         self._skipped = 0
         self._file = open_file(path)
@@ -143,13 +153,10 @@ class CompressedLineCursor:
         except damages() as error:
             raise damaged(self._path, error) from error
         data = b"".join(raw)
-        lines = _decode_lines(data, self._position, self._format, self._bad_bytes)
         try:
-            records = self._format.parse(lines)
+            records = self._format.parse(_decode_lines(data, self._position, self._format))
         except ValueError:
-            index = _first_bad(self._format, lines)
-            place = f"line {self._position + index + 1}"
-            raise _bad_line(self._path, place, self._format, lines[index]) from None
+            records = _good_records(self._path, data, self._position, self._format, self, self._bad)
         self._position += len(raw)
         self._skipped = self._position
         return Read(records, self._position, finished=len(raw) < max_records)
@@ -158,9 +165,10 @@ class CompressedLineCursor:
         """Close the file."""
         self._file.close()
 
-    def _bad_bytes(self, error: UnicodeDecodeError) -> JobError:
-        line = self._position + error.object[: error.start].count(b"\n") + 1
-        return _undecodable(self._path, f"line {line}", error)
+    def place(self, index: int, offset: int) -> str:
+        """Return the place of a line in the file."""
+        del offset
+        return f"line {self._position + index + 1}"
 
 
 class CsvCursor:
@@ -170,18 +178,24 @@ class CsvCursor:
         path: the path of the file.
         format: the format of the rows.
         position: the number of rows to skip after the header, or None to read from the first row.
+        bad: decides about bad rows.
     """
 
-    def __init__(self, path: Path, format: CsvRows, position: int | None) -> None:
+    def __init__(self, path: Path, format: CsvRows, position: int | None, bad: BadLines) -> None:
         self._path = path
         self._format = format
+        self._bad = bad
         self._position = position or 0
         self._skipped = 0
         encoding = "utf-8-sig" if format.encoding == "utf-8" else format.encoding
-        self._file = io.TextIOWrapper(
-            open_file(path), encoding=encoding, errors=format.errors, newline=""
-        )
-        self._rows = csv.reader(self._file, delimiter=format.delimiter, quotechar=format.quote)
+        # A decoder cannot continue behind an error. So bytes that cannot be decoded become lone
+        # surrogates, and rows with such characters are bad.
+        self._escapes = bad.skip and format.errors == "strict"
+        errors = "surrogateescape" if self._escapes else format.errors
+        self._file = io.TextIOWrapper(open_file(path), encoding=encoding, errors=errors, newline="")
+        reader = csv.reader(self._file, delimiter=format.delimiter, quotechar=format.quote)
+        self._rows: Iterator[Any] = self._rows_and_errors(reader) if bad.skip else reader
+        self._reader = reader
         self._parse: Callable[[list[list[str]]], list[Any]] | None = None
         self._width: int | None = None
 
@@ -200,10 +214,7 @@ class CsvCursor:
             place = f"a row soon after row {self._position}"
             raise _undecodable(self._path, place, error) from error
         except csv.Error as error:
-            raise JobError(
-                f"{self._path}, line {self._rows.line_num}: not valid CSV: {error}. (Fields "
-                f"longer than 128 KiB need a higher csv.field_size_limit.)"
-            ) from error
+            raise self._invalid(error) from error
         records = self._records(rows)
         self._position += len(rows)
         self._skipped = self._position
@@ -212,6 +223,22 @@ class CsvCursor:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def _rows_and_errors(self, reader: Iterator[list[str]]) -> Iterator[list[str] | JobError]:
+        """Yield the rows, and an error in the place of each row that is not valid CSV."""
+        while True:
+            try:
+                yield next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield self._invalid(error)
+
+    def _invalid(self, error: csv.Error) -> JobError:
+        return JobError(
+            f"{self._path}, line {self._reader.line_num}: not valid CSV: {error}. (Fields longer "
+            f"than 128 KiB need a higher csv.field_size_limit.)"
+        )
 
     def _begin(self) -> None:
         """Read the header if the format has one, and determine the names of the columns.
@@ -222,6 +249,8 @@ class CsvCursor:
         names = None if self._format.fields is None else list(self._format.fields)
         if self._format.header:
             first = next(filter(None, self._rows), None)
+            if isinstance(first, JobError):
+                raise first
             if names is not None and first is not None and first != names:
                 raise JobError(f"{self._path}: its header is {first}, but fields= is {names}")
             names = first if names is None else names
@@ -233,27 +262,40 @@ class CsvCursor:
         self._width = None if names is None else len(names)
         self._parse = self._format.parser(names)
 
-    def _records(self, rows: list[list[str]]) -> list[Any]:
+    def _records(self, rows: list[Any]) -> list[Any]:
         assert self._parse is not None
-        full = list(filter(None, rows))
-        if self._width is not None and not {self._width}.issuperset(map(len, full)):
-            index, row = next(
-                (index, row) for index, row in enumerate(rows) if row and len(row) != self._width
-            )
-            raise JobError(
-                f"{self._path}: row {self._position + index + 1} after the header has "
-                f"{len(row)} fields instead of {self._width}",
-                record=str(row)[:200],
-            )
+        full = [row for row in rows if row]
+        width = self._width
+        if self._bad.skip or (width is not None and not {width}.issuperset(map(len, full))):
+            full = [row for index, row in enumerate(rows) if row and self._is_good(index, row)]
         return self._parse(full)
 
+    def _is_good(self, index: int, row: list[str] | JobError) -> bool:
+        """Return whether a row is valid; count it, or raise its error, if it is not."""
+        if isinstance(row, JobError):
+            self._bad.add(row)
+            return False
+        place = f"{self._path}: row {self._position + index + 1} after the header"
+        if self._width is not None and len(row) != self._width:
+            problem = f"{place} has {len(row)} fields instead of {self._width}"
+        elif self._escapes and _has_escapes(row):
+            problem = f"{place} cannot be decoded as {self._format.encoding}"
+        else:
+            return True
+        self._bad.add(JobError(problem, record=repr(row)[:200]))
+        return False
 
-def _decode_lines(
-    data: bytes,
-    position: int,
-    format: LineFormat,
-    bad_bytes: Callable[[UnicodeDecodeError], JobError],
-) -> list[str]:
+
+def _has_escapes(row: list[str]) -> bool:
+    """Return whether a row has characters that stand for bytes that could not be decoded."""
+    try:
+        "".join(row).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _decode_lines(data: bytes, position: int, format: LineFormat) -> list[str]:
     r"""Return the lines in `data` as texts without line ends.
 
     `str.splitlines` is not used, because it also splits at other characters, such as `\x0b` and
@@ -263,16 +305,15 @@ def _decode_lines(
         data: the bytes of whole lines. The last line of a file may lack its line end.
         position: 0 at the beginning of a file, where a byte order mark is skipped.
         format: the format of the lines.
-        bad_bytes: a function that returns the error to raise if `data` cannot be decoded.
+
+    Raises:
+        UnicodeDecodeError: if `data` cannot be decoded.
     """
     if position == 0 and format.encoding == "utf-8":
         data = data.removeprefix(codecs.BOM_UTF8)
     if not data:
         return []
-    try:
-        text = data.decode(format.encoding, format.errors)
-    except UnicodeDecodeError as error:
-        raise bad_bytes(error) from error
+    text = data.decode(format.encoding, format.errors)
     # Add the line end that the last line of a file may lack. Then a "\r" at the end of the file is
     # part of a line end, too, and is removed below.
     if not data.endswith(b"\n"):
@@ -280,6 +321,43 @@ def _decode_lines(
     if "\r" in text:
         text = text.replace("\r\n", "\n")
     return text[:-1].split("\n")
+
+
+def _good_records(
+    path: Path,
+    data: bytes,
+    position: int,
+    format: LineFormat,
+    cursor: LineCursor | CompressedLineCursor,
+    bad: BadLines,
+) -> list[Any]:
+    """Return the records of the valid lines in `data`, of which at least one line is bad.
+
+    Raises:
+        JobError: if bad lines are not skipped.
+    """
+    records: list[Any] = []
+    found, offset = False, 0
+    for index, line in enumerate(_lines_of(data)):
+        error: JobError | None = None
+        text: list[str] = []
+        try:
+            text = _decode_lines(line, position + offset, format)
+            records += format.parse(text)
+        except UnicodeDecodeError as undecodable:
+            error = _undecodable(path, cursor.place(index, offset + undecodable.start), undecodable)
+        except ValueError as invalid:
+            error = _bad_line(path, cursor.place(index, offset), format, text[0], invalid)
+        if error is not None:
+            found = True
+            bad.add(error)
+        offset += len(line)
+    if not found:
+        raise JobError(
+            f"{path}, {cursor.place(0, 0)}: {type(format).__name__}.parse refuses these lines "
+            f"together, though it accepts each of them: it must convert each line by itself"
+        )
+    return records
 
 
 def _skip(path: Path, lines: Iterable[Any], skipped: int, position: int) -> int:
@@ -312,21 +390,11 @@ def _undecodable(path: Path, place: str, error: UnicodeDecodeError) -> JobError:
     )
 
 
-def _bad_line(path: Path, place: str, format: LineFormat, line: str) -> JobError:
-    reason = ""
-    try:
-        format.parse([line])
-    except ValueError as error:
-        reason = f": {error}"
+def _bad_line(path: Path, place: str, format: LineFormat, line: str, error: ValueError) -> JobError:
     name = type(format).__name__
-    return JobError(f"{path}, {place}: a line is not valid {name}{reason}", record=line[:200])
+    return JobError(f"{path}, {place}: a line is not valid {name}: {error}", record=line[:200])
 
 
-def _first_bad(format: LineFormat, lines: list[str]) -> int:
-    """Return the index of the first line that cannot be parsed, or 0 if each line can be."""
-    for index, line in enumerate(lines):
-        try:
-            format.parse([line])
-        except ValueError:
-            return index
-    return 0
+def _lines_of(data: bytes) -> list[bytes]:
+    """Return the lines in `data`, with their line ends."""
+    return io.BytesIO(data).readlines()

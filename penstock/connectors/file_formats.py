@@ -32,17 +32,26 @@ class FileFormat(ABC, Generic[T]):
             mark at the beginning of a UTF-8 file is skipped.
         errors: the way to handle text that cannot be decoded or encoded, such as `strict` or
             `replace`. `bytes.decode` has a parameter of the same name and meaning.
+        on_error: what a source does about a line or row that cannot be decoded or is not valid.
+            "fail" fails the job, and names the file and the place. "skip" leaves out the line,
+            counts it, and logs a warning.
 
     Raises:
-        GraphError: if `encoding` or `errors` is unknown, or the encoding is not like ASCII.
+        GraphError: if `encoding`, `errors` or `on_error` is unknown, or the encoding is not like
+            ASCII.
     """
 
     extension: ClassVar[str]
 
     encoding: str = "utf-8"
     errors: str = "strict"
+    on_error: str = "fail"
 
     def __post_init__(self) -> None:
+        if self.on_error not in ("fail", "skip"):
+            raise GraphError(
+                f'on_error of a file format is "fail" or "skip", not {self.on_error!r}'
+            )
         try:
             name = codecs.lookup(self.encoding).name
             codecs.lookup_error(self.errors)
@@ -98,7 +107,7 @@ class LineFormat(FileFormat[T]):
 
         Raises:
             ValueError: if a line is not valid. The caller then parses the lines one by one to find
-                the invalid line, and raises a `JobError` that names it.
+                the invalid lines, and raises a `JobError` that names the first, or skips them.
         """
         return lines
 
@@ -146,6 +155,7 @@ class TextLines(LineFormat[str]):
     Arguments:
         encoding: the name of the text encoding; see `FileFormat`.
         errors: the way to handle text that cannot be decoded or encoded; see `FileFormat`.
+        on_error: what a source does about a bad line, "fail" or "skip"; see `FileFormat`.
     """
 
     extension = ".txt"
@@ -164,6 +174,7 @@ class JsonLines(LineFormat[Any]):
     Arguments:
         encoding: the name of the text encoding; see `FileFormat`.
         errors: the way to handle text that cannot be decoded or encoded; see `FileFormat`.
+        on_error: what a source does about a bad line, "fail" or "skip"; see `FileFormat`.
     """
 
     extension = ".jsonl"
@@ -190,6 +201,7 @@ class CsvRows(FileFormat[Any]):
     Arguments:
         encoding: the name of the text encoding; see `FileFormat`.
         errors: the way to handle text that cannot be decoded or encoded; see `FileFormat`.
+        on_error: what a source does about a bad line, "fail" or "skip"; see `FileFormat`.
         fields: the names of the columns, or None. If it is None, a source takes the names from the
             header of each file. A sink takes the names from the first record of each file.
         header: whether the first row of each file contains the names of the columns.

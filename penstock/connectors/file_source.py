@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Generic, Self
 
+from penstock.connectors.bad_lines import BadLines
 from penstock.connectors.compressed_files import is_compressed, require_decompressor
 from penstock.connectors.file_cursors import CompressedLineCursor, CsvCursor, Cursor, LineCursor
 from penstock.connectors.file_formats import CsvRows, FileFormat, LineFormat, TextLines
@@ -261,34 +262,43 @@ class _FileReader(SourceReader):
 
     def __init__(self, format: FileFormat, verify_unchanged: bool) -> None:
         self._format = format
+        self._bad = BadLines(format.on_error == "skip")
         self._verify_unchanged = verify_unchanged
         self._path = Path()
         self._cursor: Cursor | None = None
 
+    @property
+    def skipped_lines(self) -> int:
+        """The number of bad lines that this reader has skipped."""
+        return self._bad.count
+
     def open(self, split: Split, position: Any) -> None:
         self.close()
-        payload = split.payload
+        payload, bad = split.payload, self._bad
         self._path = path = Path(payload["path"])
         try:
             self._check(payload)
             if isinstance(self._format, CsvRows):
-                self._cursor = CsvCursor(path, self._format, position)
+                self._cursor = CsvCursor(path, self._format, position, bad)
             elif not isinstance(self._format, LineFormat):
                 raise TypeError(self._format)
             elif is_compressed(path):
-                self._cursor = CompressedLineCursor(path, self._format, position)
+                self._cursor = CompressedLineCursor(path, self._format, position, bad)
             else:
                 start, end = payload["start"], payload["end"]
-                self._cursor = LineCursor(path, self._format, start, end, position)
+                self._cursor = LineCursor(path, self._format, start, end, position, bad)
         except OSError as error:
             raise unreadable(path, error) from error
 
     def read(self, max_records: int) -> Read:
         assert self._cursor is not None, "read before open"
         try:
-            return self._cursor.read(max_records)
+            read = self._cursor.read(max_records)
         except OSError as error:
             raise unreadable(self._path, error) from error
+        if read.finished:
+            self._bad.end_split(str(self._path))
+        return read
 
     def close(self) -> None:
         if self._cursor is not None:

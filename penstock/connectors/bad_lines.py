@@ -1,0 +1,43 @@
+"""Decide about the lines and rows of a file that cannot be read: fail, or skip and count them."""
+
+from __future__ import annotations
+
+import logging
+
+from penstock.dataflow.errors import JobError
+
+__all__ = ["BadLines"]
+
+logger = logging.getLogger("penstock.connectors")
+
+
+class BadLines:
+    """Counts the bad lines of the splits that one reader reads, or raises the error of the first.
+
+    The first bad line of each split is logged at once. At the end of the split, their number is.
+
+    Arguments:
+        skip: whether bad lines are skipped.
+    """
+
+    def __init__(self, skip: bool) -> None:
+        self.skip = skip
+        #: The number of lines that were skipped since the reader was created.
+        self.count = 0
+        self._in_split = 0
+
+    def add(self, error: JobError) -> None:
+        """Count a bad line, or raise its error if bad lines are not skipped."""
+        if not self.skip:
+            raise error
+        if not self._in_split:
+            shown = "" if error.record is None else f": {error.record}"
+            logger.warning("a line is skipped, as later bad lines are: %s%s", error.message, shown)
+        self.count += 1
+        self._in_split += 1
+
+    def end_split(self, name: str) -> None:
+        """Log the number of lines that were skipped in a split, if there was more than one."""
+        if self._in_split > 1:
+            logger.warning("%d bad lines were skipped in %s", self._in_split, name)
+        self._in_split = 0
