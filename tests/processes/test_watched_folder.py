@@ -81,7 +81,8 @@ def test_lines_of_a_folder_count_once_whoever_is_killed(tmp_path: Path, seed: in
         with lock:
             for _ in range(2):
                 # The last files wait for the last kill, so that a resumed job finds new ones.
-                if writer.written < writer.files * (1 + len(killer.killed)) // (1 + killer.kills):
+                part = min(1.0, (1 + len(killer.killed)) / (1 + killer.kills))
+                if writer.written < int(writer.files * part):
                     writer.write_next()
         done = writer.written == writer.files and len(killer.killed) >= killer.kills
         if done and len(committed(settings.output)) >= writer.files * LINES:
