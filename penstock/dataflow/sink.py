@@ -84,9 +84,11 @@ class SinkWriter(ABC):
     def write(self, batch: list[Any]) -> None:
         """Write a batch of records. The writer must not change the list or its records.
 
-        A batch has as many records as are processed in about a millisecond, and may have only one.
-        If each request to another system takes long, gather the records of several calls and send
-        them together, as `BatchSink` does.
+        A batch usually has as many records as the task processes in a millisecond, and may have
+        only one. If a call of this method takes longer than a millisecond, because it sends a
+        request to another system, the engine gathers records for the next call. It gathers more as
+        long as that does not double the duration of a call. Gathered records are written before a
+        barrier, and when the task is idle, so none waits longer than about the duration of a call.
         """
 
     def use_codec(self, codec: RecordCodec) -> None:

@@ -76,6 +76,8 @@ class BatchSizer:
         self._least_seconds = LEAST_SHARE * SLICE_SECONDS
         #: The estimated number of records that the task processes in `target / PARTS` seconds.
         self._done = FIRST
+        #: The lower bound of this estimate.
+        self._least = LEAST
         #: The number of records in the slices that are not counted yet, and the duration of these
         #: slices in seconds.
         self._new, self._new_seconds = 0, 0.0
@@ -130,6 +132,14 @@ class BatchSizer:
         self._new_seconds += seconds
         self._count(self._done)
 
+    def keep_for_write(self, records: int) -> None:
+        """Let at least twice as many records be in flight as a slow write of a sink had.
+
+        Otherwise a write that takes longer than the target time would soon have one record: few
+        records in flight make a small write, and small writes make the task slow.
+        """
+        self._least = max(LEAST, 2 * records / (PARTS // 2))
+
     def _count(self, done: float) -> None:
         """Add the new slices to the sums, and estimate `_done`, which is at most `done`."""
         records, seconds = self._new, self._new_seconds
@@ -145,7 +155,7 @@ class BatchSizer:
             done = now
         if done > (average := self._records * self._part / self._seconds):
             done = average
-        self._done = done if done > LEAST else LEAST
+        self._done = done if done > self._least else self._least
         self._resize_slice()
 
     def _resize_slice(self) -> None:

@@ -10,7 +10,12 @@ from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel
 from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
 from penstock.runtime.serialization.record_batch import RecordBatch
-from penstock.runtime.task.batch_sizing import MOST, BatchSizer, ColumnBatchSizer
+from penstock.runtime.task.batch_sizing import (
+    MOST,
+    SLICE_SECONDS,
+    BatchSizer,
+    ColumnBatchSizer,
+)
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.task_settings import TaskSettings
 
@@ -41,6 +46,14 @@ class SliceRunner:
         self._target_seconds = settings.target_seconds
         is_columnar = any(operator.is_columnar for operator in chain.operators)
         self.sizer = self._new_sizer(ColumnBatchSizer if is_columnar else BatchSizer)
+        #: The sinks that may gather records for slow writes.
+        self._sinks = [sink for sink in chain.sinks if sink.writer.per_record is None]
+        for sink in self._sinks:
+            sink.report_slow_writes(self._count_write)
+        #: The duration of slow writes in the current slice, in seconds.
+        self._written = 0.0
+        #: Whether a sink gathers records for slow writes.
+        self._writes_slowly = False
         #: The current batch, or None if all of its records are processed. `_position` is the index
         #: of the first record that is not processed.
         self.batch: RecordBatch | None = None
@@ -95,9 +108,14 @@ class SliceRunner:
         self._chain.process(self._root, part, count)
         seconds = self._timer() - began
         self.busy_seconds += seconds
+        if self._written:
+            seconds, self._written = seconds - self._written, 0.0
         # Sizes depend on what the task could do with a whole processor. Otherwise batches would be
         # smaller, and cost more, on a busy machine.
         if self.sizer.took(count, seconds * self._processor.share):
+            if seconds >= SLICE_SECONDS:
+                for sink in self._sinks:
+                    sink.measure()
             if batch.arrow is not None and type(self.sizer) is BatchSizer:
                 self.sizer = self._new_sizer(ColumnBatchSizer)
             self._gate.follow(self.sizer)
@@ -111,8 +129,34 @@ class SliceRunner:
         return kind(self._target_seconds, self._output_records)
 
     def _output_records(self) -> int:
-        """Return how many records all receivers of the output want in a batch, at least."""
+        """Return how many records all receivers of the output want in a batch, at least.
+
+        Slow writes limit the records of the task, whatever its receivers want.
+        """
+        if self._writes_slowly:
+            return 1
         return min([output.limit for output in self._outputs], default=MOST)
+
+    def _count_write(self, seconds: float, records: int, limit: int, in_slice: bool) -> None:
+        """Adjust the sizes to a slow write, for which a sink had gathered records.
+
+        The size of a slice does not depend on the duration of the write, but the number of records
+        in flight does.
+
+        Arguments:
+            seconds: the duration of the write.
+            records: the number of its records; 0 if the sink gathers no more records.
+            limit: the number of records for which the next write waits.
+            in_slice: whether the write was a part of the current slice.
+        """
+        if in_slice:
+            self._written += seconds
+        else:
+            self.busy_seconds += seconds
+        self._writes_slowly = records > 0
+        self.sizer.keep_for_write(records)
+        self.sizer.limit_slice(limit)
+        self.output_waited(seconds)
 
     def unprocessed(self) -> list[tuple[InputChannel | None, RecordBatch]]:
         """Return a list with the channel and the unprocessed part of the batch, if any."""

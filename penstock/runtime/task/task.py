@@ -391,6 +391,7 @@ class Task:
         self.ended = True
         for operator in self.operators:
             operator.drop_timers()
+        self.flush()  # sinks may have gathered records
         if self.end_of_input.in_loop or not self.event_time.at_end:
             self.outputs.broadcast(Watermark(MAX_WATERMARK))
         self.outputs.broadcast(EndOfInput())

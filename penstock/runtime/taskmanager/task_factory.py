@@ -356,7 +356,7 @@ class TaskFactory:
         )
         if info.kind is OperatorKind.SINK:
             sink = self._functions[info.id].function
-            return SinkOperator(self._sink_writer(info), context, sink)
+            return SinkOperator(self._sink_writer(info), context, sink, self._system.timer)
         operator = self._functions[info.id]
         made = self._running_operator(operator, context, parts)
         if self._config.runtime_mode is RuntimeExecutionMode.BATCH:

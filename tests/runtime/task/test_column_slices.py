@@ -24,6 +24,7 @@ class Chain:
     root = None
     second_input: frozenset[int] = frozenset()
     operators: tuple[Any, ...] = ()
+    sinks: tuple[Any, ...] = ()
 
     def __init__(self) -> None:
         self.now = 0.0
