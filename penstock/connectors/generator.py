@@ -3,6 +3,10 @@
 It resembles Flink's `DataGeneratorSource`. The reader never waits. It returns the records that are
 due, and the time until the next record is due. The clock is an argument, so that a simulation can
 use a virtual clock.
+
+The schedule of a source with a rate begins when the job starts first, and each split has this time.
+Restarts and resumes do not move it. Otherwise two sources of a job would drift apart, since each
+loses another time at each restart, and a join would keep all records that lie between them.
 """
 
 from __future__ import annotations
@@ -28,10 +32,11 @@ from penstock.dataflow.type_variables import T
 
 __all__ = ["GeneratorSource"]
 
-# The maximal delay that a source with a fixed rate makes up for, in seconds. If the job was delayed
-# for longer, the rest of the schedule moves to a later time. Otherwise the source would send too
-# many records at once to the next operators.
+# The delay that a source with a fixed rate makes up for at once, in seconds. If it was delayed for
+# longer, it makes up for the rest at a multiple of its rate. Otherwise it would send too many
+# records at once to the next operators.
 _CATCH_UP_SECONDS = 1.0
+_CATCH_UP_RATE = 2.0
 
 # The shortest time between two reads at a fixed rate, in seconds. At rates above 1,000 records/s, a
 # read therefore returns several records. A read for each record would cost more than the record.
@@ -52,7 +57,9 @@ class GeneratorSource(Source[T], Generic[T]):
         function: a function that gets the index of a record, and returns the record.
         count: the total number of records of all readers. If it is None, the source never ends.
         records_per_second: the total rate of all readers, in records per second. The readers share
-            it equally. If it is None, the rate is not limited.
+            it equally. If it is None, the rate is not limited. Record *i* is due `i / rate` seconds
+            after the first start of the job. A source that is late, for example after a restart,
+            has at most twice this rate until it has caught up.
         clock: a function that returns a monotonic time, in seconds.
 
     Raises:
@@ -93,7 +100,16 @@ class GeneratorSource(Source[T], Generic[T]):
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         """Return an enumerator that assigns one split to each reader."""
-        return SubtaskEnumerator([[i, parallelism] for i in range(parallelism)], parallelism)
+        if self.records_per_second is None:
+            payloads: list[list[Any]] = [[i, parallelism] for i in range(parallelism)]
+        else:
+            began = self.wall_clock()
+            payloads = [[i, parallelism, began] for i in range(parallelism)]
+        return SubtaskEnumerator(payloads, parallelism)
+
+    def wall_clock(self) -> float:
+        """Return a time that all machines and processes share, in seconds."""
+        return time.time() if self.clock is time.monotonic else self.clock()
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
         """Return a reader that calls the function for each index of a split."""
@@ -113,11 +129,17 @@ class _GeneratorReader(SourceReader):
         self._policy = EmissionPolicy(source.function)
 
     def open(self, split: Split, position: Any) -> None:
-        first, self._step = split.payload
+        source = self._source
+        # Snapshots of Penstock 0.1 have splits without a time.
+        first, self._step, *began = split.payload
         self._next = first if position is None else position
-        rate = self._source.records_per_second
-        if rate is not None:
-            self._pace = _Pace(rate / self._step, self._source.clock)
+        self._pace = None
+        if source.records_per_second is not None:
+            rate = source.records_per_second / self._step
+            made = (self._next - first) // self._step
+            elapsed = source.wall_clock() - began[0] if began else 0.0
+            # If the clock of the machine was set back, the source does not wait until it is right.
+            self._pace = _Pace(rate, source.clock, made, max(elapsed, made / rate))
 
     def read(self, max_records: int) -> Read:
         room = min(max_records, self._slice)
@@ -161,24 +183,31 @@ class _Pace:
 
     Record *k* is due `k / rate` seconds after the start, even if earlier records were late. So a
     late read does not lower the rate.
+
+    Arguments:
+        rate: the rate, in records per second.
+        clock: a function that returns a monotonic time, in seconds.
+        given: the number of records that were returned before.
+        elapsed: the time since the start, in seconds.
     """
 
-    def __init__(self, rate: float, clock: Callable[[], float]) -> None:
+    def __init__(self, rate: float, clock: Callable[[], float], given: int, elapsed: float) -> None:
         self._rate = rate
         self._clock = clock
-        self._start = clock()
-        self._given = 0
-        self._most = max(1, int(rate * _CATCH_UP_SECONDS))
+        self._start = clock() - elapsed
+        self._given = given
+        #: The number of records that a late reader may return now, and the time of that number.
+        self._allowed = self._most = max(1.0, rate * _CATCH_UP_SECONDS)
+        self._allowed_at = clock()
 
     def due(self) -> int:
         """Return the number of records that are due now."""
+        now = self._clock()
+        passed, self._allowed_at = now - self._allowed_at, now
+        self._allowed = min(self._allowed + passed * self._rate * _CATCH_UP_RATE, self._most)
         # The small term corrects rounding, which could delay a record that is due exactly now.
-        elapsed = (self._clock() - self._start) * self._rate + 1e-6
-        due = int(elapsed) + 1 - self._given
-        if due > self._most:
-            self._start += (due - self._most) / self._rate
-            due = self._most
-        return due
+        due = int((now - self._start) * self._rate + 1e-6) + 1 - self._given
+        return max(0, min(due, int(self._allowed + 1e-6)))
 
     def given(self, count: int) -> float:
         """Count the returned records, and return the time until the next record is due.
@@ -186,5 +215,7 @@ class _Pace:
         The time is in seconds. It is 0 if the next record is due already.
         """
         self._given += count
+        self._allowed -= count
         wait = self._start + self._given / self._rate - self._clock()
+        wait = max(wait, (1 - self._allowed) / (self._rate * _CATCH_UP_RATE))
         return max(wait, _SHORTEST_WAIT_SECONDS) if wait > 0 else 0.0

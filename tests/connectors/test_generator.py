@@ -4,7 +4,7 @@ import pytest
 
 from penstock.connectors import GeneratorSource
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.source import ReaderContext
+from penstock.dataflow.source import ReaderContext, Split
 
 
 class Clock:
@@ -71,13 +71,70 @@ def test_late_wake_ups_do_not_lower_the_rate():
     assert made == pytest.approx(3700, abs=5)
 
 
-def test_after_a_long_pause_only_a_second_is_caught_up_with():
+def test_after_a_long_pause_a_second_is_caught_up_with_at_once_and_then_at_twice_the_rate():
     clock = Clock()
     reader = open_reader(GeneratorSource(int, records_per_second=100, clock=clock))
     reader.read(4096)
-    clock.now += 3600
+    clock.now += 60
     assert len(reader.read(4096).records) == 100
     assert reader.read(4096).records == []
+    made, began = 101, clock.now
+    while clock.now < began + 10:
+        read = reader.read(4096)
+        assert len(read.records) <= 2
+        made += len(read.records)
+        clock.now += read.wait_seconds
+    assert made == pytest.approx(101 + 10 * 200, abs=5)
+    while clock.now < began + 90:
+        read = reader.read(4096)
+        made += len(read.records)
+        clock.now += read.wait_seconds
+    assert made == pytest.approx((clock.now - 100) * 100, abs=2)
+    assert read.wait_seconds == pytest.approx(0.01)
+
+
+def test_two_sources_stay_in_step_whatever_each_loses_at_restarts():
+    clock = Clock()
+    rates = (100.0, 7.0)
+    sources = [GeneratorSource(int, records_per_second=rate, clock=clock) for rate in rates]
+    splits = [source.create_enumerator(1).next_split(0) for source in sources]
+    positions = [None, None]
+    for attempt in range(20):
+        readers = []
+        for number, source in enumerate(sources):
+            clock.now += 1.5 * (number + attempt % 3)  # each opens at another time
+            readers.append(source.create_reader(ReaderContext("uid", 0, 1)))
+            readers[-1].open(splits[number], positions[number])
+        until = clock.now + 60
+        while clock.now < until:
+            reads = [reader.read(4096) for reader in readers]
+            positions = [read.position for read in reads]
+            clock.now += min(max(read.wait_seconds, 0.001) for read in reads)
+        times = [position / rate for position, rate in zip(positions, rates, strict=True)]
+        assert abs(times[0] - times[1]) < 0.2, f"they have drifted apart after {attempt} restarts"
+        assert abs(times[0] - (clock.now - 100)) < 0.2
+
+
+def test_a_clock_that_was_set_back_does_not_stop_the_source():
+    clock = Clock()
+    source = GeneratorSource(int, records_per_second=10, clock=clock)
+    split = source.create_enumerator(1).next_split(0)
+    clock.now -= 86_400
+    reader = source.create_reader(ReaderContext("uid", 0, 1))
+    reader.open(split, 50)
+    assert reader.read(10) == ([50], 51, False, pytest.approx(0.1))
+
+
+def test_a_split_of_an_older_snapshot_begins_its_schedule_when_it_is_opened():
+    clock = Clock()
+    source = GeneratorSource(int, records_per_second=10, clock=clock)
+    reader = source.create_reader(ReaderContext("uid", 0, 1))
+    reader.open(Split("0", [0, 1]), 50)
+    assert reader.read(10) == ([50], 51, False, pytest.approx(0.1))
+
+
+def test_a_source_without_a_rate_has_the_splits_that_it_had():
+    assert GeneratorSource(int).create_enumerator(2).next_split(1).payload == [1, 2]
 
 
 def test_a_slow_function_is_called_in_short_slices():
