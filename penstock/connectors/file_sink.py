@@ -22,10 +22,16 @@ from typing import Any, Protocol
 
 from penstock.connectors.file_formats import FileFormat, TextLines
 from penstock.connectors.folders import local_path
-from penstock.connectors.staged_files import STAGING, staged_path, target_path
+from penstock.connectors.staged_files import (
+    STAGING,
+    make_staging,
+    require_own_staging,
+    staged_path,
+    target_path,
+)
 from penstock.dataflow.errors import GraphError, JobError, Recoverability
 from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
-from penstock.snapshot.storage.filesystem.durable_files import make_folders, sync_file, sync_path
+from penstock.snapshot.storage.filesystem.durable_files import sync_file, sync_path
 
 __all__ = [
     "STAGING",
@@ -84,8 +90,12 @@ class StagedFileSink(Sink[Any]):
 
         Raises:
             GraphError: if the folder does not exist and cannot be created, or if the user has no
-                permission to write to it.
+                permission to write to it, or if its folder of staged files is a symbolic link.
         """
+        try:
+            require_own_staging(self.folder)
+        except JobError as error:
+            raise GraphError(error.message) from None
         existing = next(path for path in (self.folder, *self.folder.parents) if path.exists())
         if not existing.is_dir():
             raise GraphError(f"the folder {self.folder} cannot be created: {existing} is a file")
@@ -153,7 +163,7 @@ class _FileWriter(SinkWriter):
         staged = self._staged
         if staged is None:
             with naming(self._staging):
-                make_folders(self._staging)
+                make_staging(self._folder)
                 staged = self._staged = _StagedFile(self._free_name(), self._format)
         return staged
 
@@ -291,6 +301,7 @@ class FileCommitter(Committer):
         Returns:
             The number of removed files.
         """
+        require_own_staging(self._folder)
         removed = 0
         tag = sink_tag(lineage, uid)
         for path in sorted((self._folder / STAGING).glob(f"{tag}-*")):

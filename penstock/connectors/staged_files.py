@@ -2,8 +2,11 @@
 
 A committable is read from a manifest, which may come from an untrusted person. So the payload of a
 committable contains names of files instead of paths. A name that refers to a file outside of the
-sink's folder is refused. Penstock 0.1 wrote absolute paths. They are accepted if they are in the
-sink's folder.
+sink's folder is refused. So is one with control characters, and one in a hidden folder. Penstock
+0.1 wrote absolute paths. They are accepted if they are in the sink's folder.
+
+The staging folder must be a real folder: through a symbolic link, files would be written and
+removed elsewhere.
 """
 
 from __future__ import annotations
@@ -12,15 +15,46 @@ import re
 from pathlib import Path
 from typing import Any
 
-from penstock.dataflow.errors import JobError
+from penstock.dataflow.errors import JobError, Recoverability
 from penstock.dataflow.sink import Committable
+from penstock.snapshot.storage.filesystem.durable_files import make_folders
 
-__all__ = ["STAGING", "staged_path", "target_path"]
+__all__ = ["STAGING", "make_staging", "require_own_staging", "staged_path", "target_path"]
 
 #: The name of the folder of staged files, which is in the folder of the sink.
 STAGING = "_staging"
 _STAGED_NAME = re.compile(r"[0-9a-f]{10}-[0-9]{4,}-[0-9]{5,}-[0-9]{8,}")
 _TARGET_PREFIX = "part-"
+#: Control characters, such as line ends and the beginning of a terminal's escape codes.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def make_staging(folder: Path) -> Path:
+    """Create the staging folder of a sink's folder if it does not exist, and return its path.
+
+    Raises:
+        JobError: if the staging folder is a symbolic link.
+    """
+    require_own_staging(folder)
+    staging = folder / STAGING
+    make_folders(staging)
+    return staging
+
+
+def require_own_staging(folder: Path) -> None:
+    """Check that the staging folder of a sink's folder is no symbolic link, if it exists.
+
+    Raises:
+        JobError: if it is one.
+    """
+    staging = folder / STAGING
+    if staging.is_symlink():
+        raise JobError(
+            f"{staging} is a symbolic link to {staging.readlink()}, so staged files would be "
+            f"written and removed there: remove the link, or give the sink another folder. Nothing "
+            f"was written",
+            recoverability=Recoverability.NON_RECOVERABLE,
+        )
 
 
 def staged_path(folder: Path, committable: Committable) -> Path:
@@ -58,7 +92,14 @@ def target_path(folder: Path, committable: Committable) -> Path:
     path = _below(folder, name)
     if path is None or not path.name.startswith(_TARGET_PREFIX):
         raise _refused(committable, name, f"no output file of {folder}")
+    if any(map(_is_hidden, path.relative_to(folder).parts)):
+        raise _refused(committable, name, "in a hidden folder, where no reader looks")
     return path
+
+
+def _is_hidden(name: str) -> bool:
+    # A column by which a table is partitioned may have a name that begins with `_`.
+    return name[0] in "_." and "=" not in name
 
 
 def _value(committable: Committable, key: str) -> str:
@@ -72,7 +113,7 @@ def _value(committable: Committable, key: str) -> str:
 def _below(folder: Path, name: str) -> Path | None:
     """Return the path for a name in a folder, or None if that path is outside of the folder."""
     path = Path(name)
-    if not path.name or ".." in path.parts or "\0" in name:
+    if not path.name or ".." in path.parts or _CONTROL.search(name):
         return None
     try:
         # Resolve both paths before comparing them. The user may spell the path of the folder in

@@ -8,7 +8,9 @@ import msgpack
 import pytest
 
 from penstock.connectors import CsvRows, FileSink, FileSource, JsonLines, TextLines
-from penstock.dataflow.errors import GraphError, JobError
+from penstock.connectors.file_sink import sink_tag
+from penstock.connectors.staged_files import target_path
+from penstock.dataflow.errors import GraphError, JobError, Recoverability
 from penstock.dataflow.sink import Committable, WriterContext
 from penstock.dataflow.source import ReaderContext
 
@@ -302,6 +304,11 @@ def with_payload(committable, **changes):
         {"target": ".profile"},
         {"target": "{folder}/.profile"},
         {"target": "way/part-1"},
+        {"target": "_staging/part-1"},
+        {"target": "deep/.hidden/part-1"},
+        {"target": "part-\n\x1b[31m"},
+        {"target": "part-1\x7f"},
+        {"target": "part-1\u2028"},
         {"target": 7},
     ],
 )
@@ -329,6 +336,28 @@ def test_a_staging_folder_that_is_a_link_is_refused(sink, committer, folder, tmp
     (folder / "_staging").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(JobError, match="no staged file of"):
         committer.commit(committables)
+
+
+def test_nothing_is_written_through_a_staging_folder_that_is_a_link(folder, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    folder.mkdir(parents=True)
+    (folder / "_staging").symlink_to(tmp_path / "elsewhere")
+    sink = FileSink(folder)
+    with pytest.raises(GraphError, match=f"_staging is a symbolic link to {tmp_path}/elsewhere"):
+        sink.validate()
+    with pytest.raises(JobError, match="Nothing was written") as caught:
+        Task(sink).snapshot(1, ["a"])
+    assert caught.value.recoverability is Recoverability.NON_RECOVERABLE
+    name = f"{sink_tag('l', 'uid')}-0001-00000-00000000"
+    (tmp_path / "elsewhere" / name).write_text("not mine")
+    with pytest.raises(JobError, match="is a symbolic link"):
+        sink.create_committer().clean("l", "uid", 99)
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == [name]
+
+
+def test_a_table_may_have_a_partition_whose_name_begins_with_an_underscore(folder):
+    committable = Committable("l", "uid", 0, 1, 1, {"target": "_day=1/part-1"})
+    assert target_path(folder, committable) == folder / "_day=1" / "part-1"
 
 
 def test_absolute_paths_of_version_0_1_are_taken_within_the_folder(folder, tmp_path):

@@ -33,6 +33,7 @@ from penstock.connectors.file_sink import STAGING, FileCommitter, sink_tag
 from penstock.connectors.spark.sink.access import Access
 from penstock.connectors.spark.sink.catalog import Catalog
 from penstock.connectors.spark.sink.table import Table
+from penstock.connectors.staged_files import make_staging
 from penstock.dataflow.errors import JobError, Recoverability
 from penstock.dataflow.sink import Committable, Committer
 from penstock.snapshot.storage.filesystem.durable_files import make_folders, replace_file, sync_path
@@ -298,7 +299,7 @@ class TableCommitter(Committer):
         Raises:
             JobError: if an incomplete replacement in this table cannot be completed.
         """
-        make_folders(self.staging)
+        make_staging(self.table.location)
         descriptor = os.open(self.staging / "lock", os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

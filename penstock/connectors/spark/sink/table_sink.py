@@ -36,7 +36,8 @@ from penstock.connectors.spark.sink.table import (
 )
 from penstock.connectors.spark.sink.table_committer import TableCommitter
 from penstock.connectors.spark.sink.writers import ChangeWriter, RowWriter
-from penstock.dataflow.errors import GraphError
+from penstock.connectors.staged_files import require_own_staging
+from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.sink import Committer, Sink, SinkWriter, WriterContext
 from penstock.snapshot.storage.filesystem.durable_files import make_folders
 
@@ -235,6 +236,10 @@ class SparkTableSink(Sink):
         staging = self.table.location / STAGING
         probe = staging / f"probe-{os.getpid()}"
         second = probe.with_suffix(".link")
+        try:
+            require_own_staging(self.table.location)
+        except JobError as error:
+            raise GraphError(error.message) from None
         try:
             make_folders(staging)
             probe.unlink(missing_ok=True)

@@ -14,9 +14,9 @@ from penstock.connectors.spark.record_encoding import RowEncoder
 from penstock.connectors.spark.sink.data_file import EXTENSIONS, DataFile
 from penstock.connectors.spark.sink.replacing_committers import DELETED, collection, last_per_key
 from penstock.connectors.spark.sink.table import Table, partition_folder
+from penstock.connectors.staged_files import make_staging
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.sink import SinkWriter, WriterContext
-from penstock.snapshot.storage.filesystem.durable_files import make_folders
 
 __all__ = ["ChangeWriter", "RowWriter", "TableWriter"]
 
@@ -97,7 +97,7 @@ class TableWriter(SinkWriter):
         ctx = self._context
         with naming(self._staging):
             # INSERT OVERWRITE may have removed the folder since the last file was staged.
-            make_folders(self._staging)
+            make_staging(self._table.location)
         while True:
             name = f"{self._tag}-{ctx.attempt:04d}-{ctx.subtask:05d}-{self._files:08d}"
             self._files += 1
