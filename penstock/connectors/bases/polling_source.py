@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic
 
 from penstock.dataflow.errors import JobError
@@ -55,13 +55,9 @@ class SplitPoller(ABC, Generic[T_co]):
         these.
         """
 
-    def timestamp(self, record: Any) -> int:
-        """Return the event time of a record, in milliseconds since the epoch.
-
-        Override this method if the source knows event times.
-        """
-        del record
-        raise NotImplementedError(f"{type(self).__name__} has no event times: override timestamp")
+    #: A method `timestamp(self, record)` that returns the event time of a record, in milliseconds
+    #: since the epoch. None if the source does not know event times.
+    timestamp: Callable[[Any], int] | None = None
 
     def watermark(self) -> int | None:
         """Return the watermark after the records that `poll` has returned, or None.
@@ -138,13 +134,11 @@ class _PollingReader(SourceReader):
         self.blocking = source.blocking
         self._source = source
         self._poller: SplitPoller | None = None
-        self._timed = False
 
     def open(self, split: Split, position: Any) -> None:
         self.close()
         source = self._source
         poller = self._poller = source.create_poller(split)
-        self._timed = type(poller).timestamp is not SplitPoller.timestamp
         if type(poller).watermark is not SplitPoller.watermark and not source.emits_watermarks:
             raise JobError(
                 f"{type(poller).__name__} has watermarks, and its source has not: set "
@@ -165,7 +159,7 @@ class _PollingReader(SourceReader):
         wait = source.poll_seconds if found is not None and not records else 0.0
         read = Read(records, poller.position(), found is None, wait)
         watermark = poller.watermark() if source.emits_watermarks else None
-        if not self._timed:
+        if poller.timestamp is None:
             return read if watermark is None else TimedRead.untimed(read, watermark)
         return TimedRead(read, list(map(poller.timestamp, records)), watermark)
 

@@ -141,10 +141,7 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W,
             raise GraphError(
                 f"aggregate takes an object of class AggregateFunction, not {aggregate_function!r}"
             )
-        if (
-            isinstance(self._assigner, MergingWindowAssigner)
-            and type(aggregate_function).merge is AggregateFunction.merge
-        ):
+        if isinstance(self._assigner, MergingWindowAssigner) and aggregate_function.merge is None:
             raise GraphError(
                 f"the windows of {type(self._assigner).__name__} merge, so that "
                 f"{type(aggregate_function).__name__} needs a method merge(self, a, b)"

@@ -141,11 +141,12 @@ class PurgingTrigger(Trigger):
 
     def can_merge(self) -> bool:
         """Return whether the other trigger can merge."""
-        return self.nested_trigger.can_merge()
+        return self.nested_trigger.can_merge() and self.nested_trigger.on_merge is not None
 
     def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
         """Call the other trigger."""
-        self.nested_trigger.on_merge(window, ctx)
+        if self.nested_trigger.on_merge is not None:
+            self.nested_trigger.on_merge(window, ctx)
 
     def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         """Call the other trigger."""

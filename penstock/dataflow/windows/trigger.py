@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from enum import Enum
-from typing import Generic
+from typing import Any, Generic
 
 from penstock.dataflow.state import StateDescriptor
 from penstock.dataflow.type_variables import S, T_contra
@@ -114,13 +115,14 @@ class Trigger(ABC, Generic[T_contra, W_contra]):
     def can_merge(self) -> bool:
         """Return whether the trigger can be used with windows that merge, such as sessions.
 
-        A trigger that can implements `on_merge`.
+        A trigger that can has a method `on_merge`.
         """
         return False
 
-    def on_merge(self, window: W_contra, ctx: Trigger.OnMergeContext) -> None:
-        """Update timers and state after windows were merged into `window`."""
-        raise NotImplementedError(f"{type(self).__name__} does not support windows that merge")
+    #: A method `on_merge(self, window, ctx)` that updates timers and state after windows were
+    #: merged into `window`; `ctx` is an `OnMergeContext`. None if the trigger cannot be used with
+    #: windows that merge.
+    on_merge: Callable[[Any, Any], None] | None = None
 
     @abstractmethod
     def clear(self, window: W_contra, ctx: Trigger.TriggerContext) -> None:

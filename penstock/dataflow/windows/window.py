@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
+from penstock.dataflow.errors import GraphError
 from penstock.dataflow.time.watermark import MAX_WATERMARK
 from penstock.dataflow.type_variables import TypeVar
 
@@ -35,9 +37,15 @@ class Window:
 
     __slots__ = ()
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # `abc` does not check classes of tuples.
+        if issubclass(cls, tuple) and cls.max_timestamp is Window.max_timestamp:
+            raise GraphError(f"the class of windows {cls.__name__} needs a method max_timestamp")
+
+    @abstractmethod
     def max_timestamp(self) -> int:
         """Return the last timestamp that still belongs to the window, in ms since the epoch."""
-        raise NotImplementedError(f"{type(self).__name__} needs a method max_timestamp")
 
 
 #: The class of the windows of an assigner, a trigger or a function.

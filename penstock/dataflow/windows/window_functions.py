@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Generic
 
 from penstock.dataflow.functions import Function
@@ -53,12 +53,9 @@ class AggregateFunction(Function, ABC, Generic[IN_contra, ACC, OUT_co]):
     def get_result(self, accumulator: ACC) -> OUT_co:
         """Return the result of an accumulator."""
 
-    def merge(self, a: ACC, b: ACC) -> ACC:
-        """Return an accumulator with the records of two others.
-
-        Sessions need it, and sliding windows whose panes are shared.
-        """
-        raise NotImplementedError(f"{type(self).__name__} needs a method merge(self, a, b)")
+    #: A method `merge(self, a, b)` that returns an accumulator with the records of two others; None
+    #: if a class does not define it. Sessions need it, and sliding windows whose panes are shared.
+    merge: Callable[[ACC, ACC], ACC] | None = None
 
 
 class WindowContext(ABC, Generic[W_co]):

@@ -55,7 +55,8 @@ class WindowSettings(Generic[T_co, W]):
         """
         if not isinstance(trigger, Trigger):
             raise GraphError(f"trigger(...) takes an object of class Trigger, not {trigger!r}")
-        if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
+        can_merge = trigger.can_merge() and trigger.on_merge is not None
+        if isinstance(self._assigner, MergingWindowAssigner) and not can_merge:
             raise GraphError(
                 f"the windows of {type(self._assigner).__name__} merge, and the trigger "
                 f"{type(trigger).__name__} does not support that: define its methods can_merge "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,12 +15,15 @@ from penstock import (
     GlobalWindow,
     GraphError,
     NeverTrigger,
+    ProcessingTimeSessionWindows,
     ProcessingTimeTrigger,
     PurgingTrigger,
+    StreamExecutionEnvironment,
     Time,
     TimeWindow,
     Trigger,
     TriggerResult,
+    Window,
 )
 
 CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
@@ -260,9 +263,21 @@ def test_a_trigger_that_cannot_merge_says_so():
         def clear(self, window: Any, ctx: Any) -> None:
             pass
 
-    assert not Plain().can_merge()
-    with pytest.raises(NotImplementedError, match="Plain does not support windows that merge"):
-        Plain().on_merge(WINDOW, Pane(WINDOW))
+    class Forgetful(Plain):
+        def can_merge(self) -> bool:
+            return True
+
+    env = StreamExecutionEnvironment.get_execution_environment()
+    numbers = env.from_collection([(1, 2)]).key_by(lambda pair: pair[0])
+    sessions = numbers.window(ProcessingTimeSessionWindows.with_gap(Time.seconds(1)))
+    for trigger in (
+        Plain(),
+        PurgingTrigger.of(Plain()),
+        Forgetful(),
+        PurgingTrigger.of(Forgetful()),
+    ):
+        with pytest.raises(GraphError, match="define its methods can_merge and on_merge"):
+            sessions.trigger(trigger)
 
 
 @pytest.mark.parametrize(
@@ -278,3 +293,22 @@ def test_a_trigger_that_cannot_merge_says_so():
 def test_bad_arguments_are_refused(make: Any, message: str):
     with pytest.raises(GraphError, match=message):
         make()
+
+
+def test_a_class_of_windows_without_a_last_timestamp_is_refused():
+    class Items(NamedTuple):
+        shop: str
+
+    with pytest.raises(GraphError, match="ShopWindow needs a method max_timestamp"):
+
+        class ShopWindow(Items, Window):
+            pass
+
+    class Base(Window):
+        """It may be defined later."""
+
+    class Shop(Items, Base):
+        def max_timestamp(self) -> int:
+            return 7
+
+    assert Shop("x").max_timestamp() == 7

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
+from penstock.dataflow.errors import JobError
 from penstock.dataflow.state import AggregatingState, ReducingState, ValueState
 from penstock.runtime.operators.state.cells import Cells
 from penstock.runtime.operators.state.scope import CurrentKey, Scope
@@ -154,7 +155,13 @@ class CellAggregatingState(AggregatingState):
 
     def put_merged(self, parts: Sequence[Any]) -> None:
         """Merge accumulators that `take` returned into the accumulator of the current key."""
-        self._cells.put(self._scope.single(), reduce(self._function.merge, parts))
+        merge = self._function.merge
+        if merge is None:
+            raise JobError(
+                f"windows were merged, so that {type(self._function).__name__} needs a method "
+                f"merge(self, a, b)"
+            )
+        self._cells.put(self._scope.single(), reduce(merge, parts))
 
 
 def _take(cells: Cells, key: Any) -> Any:

@@ -68,6 +68,8 @@ def _can_merge(aggregator: Any) -> bool:
     """
     if not isinstance(aggregator, AggregateFunction):
         return True
+    if aggregator.merge is None:
+        return False
     code = getattr(type(aggregator).merge, "__code__", None)
     if code is None:
         return True

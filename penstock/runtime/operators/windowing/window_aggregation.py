@@ -20,14 +20,15 @@ class Aggregation:
     Arguments:
         first: returns the accumulator for the first record.
         add: returns an accumulator, given the accumulator and one more record.
-        merge: returns an accumulator, given two accumulators, of which the first is the earlier.
+        merge: returns an accumulator, given two accumulators, of which the first is the earlier;
+            None if the aggregate function does not merge.
         result: returns the result of an accumulator.
         aggregate: the aggregate function; None for a reduce function.
     """
 
     first: Callable[[Any], Any]
     add: Callable[[Any, Any], Any]
-    merge: Callable[[Any, Any], Any]
+    merge: Any
     result: Callable[[Any], Any]
     aggregate: AggregateFunction | None = None
 

@@ -238,6 +238,7 @@ class WindowOperator(BaseWindowOperator):
             )
         context, parts = self._trigger_context, list(map(part_of, merged))
         context.enter(part_of(result), parts)
+        assert self._trigger.on_merge is not None, "the program was refused otherwise"
         self._trigger.on_merge(result, context)
         for window, part in zip(merged, parts, strict=True):
             context.enter(part)
