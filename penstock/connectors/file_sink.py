@@ -83,7 +83,7 @@ class StagedFileSink(Sink[Any]):
 
     def create_committer(self) -> FileCommitter:
         """Return the committer that publishes the staged files."""
-        return FileCommitter(self.folder)
+        return FileCommitter(self.folder, flat=True)
 
     def validate(self) -> None:
         """Check that files can be created in the folder.
@@ -245,10 +245,11 @@ class FileCommitter(Committer):
 
     Arguments:
         folder: the folder of the sink.
+        flat: whether all files are published in the folder itself, and none in a folder below.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, flat: bool = False) -> None:
+        self._folder, self._flat = folder, flat
 
     def commit(self, committables: list[Committable]) -> None:
         """Publish every staged file under its final name, and remove the staged names.
@@ -287,7 +288,7 @@ class FileCommitter(Committer):
 
     def target(self, committable: Committable) -> Path:
         """Return the path under which a committable is published; see `target_path`."""
-        return target_path(self._folder, committable)
+        return target_path(self._folder, committable, flat=self._flat)
 
     def clean(self, lineage: str, uid: str, before_attempt: int, keep: Collection[str] = ()) -> int:
         """Remove the staged files of earlier attempts to which no snapshot refers.

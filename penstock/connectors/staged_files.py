@@ -2,8 +2,8 @@
 
 A committable is read from a manifest, which may come from an untrusted person. So the payload of a
 committable contains names of files instead of paths. A name that refers to a file outside of the
-sink's folder is refused. So is one with control characters, and one in a hidden folder. Penstock
-0.1 wrote absolute paths. They are accepted if they are in the sink's folder.
+sink's folder is refused. So is one with control characters. Penstock 0.1 wrote absolute paths.
+They are accepted if they are in the sink's folder.
 
 The staging folder must be a real folder: through a symbolic link, files would be written and
 removed elsewhere.
@@ -77,12 +77,13 @@ def staged_path(folder: Path, committable: Committable) -> Path:
     return path
 
 
-def target_path(folder: Path, committable: Committable) -> Path:
+def target_path(folder: Path, committable: Committable, *, flat: bool = False) -> Path:
     """Return the path under which the staged file of a committable is published.
 
     Arguments:
         folder: the folder of the sink.
         committable: a committable of the sink. Its payload is not trusted.
+        flat: whether the sink publishes all files in the folder itself, and none in a folder below.
 
     Raises:
         JobError: if the payload names no file in the folder, or if the file's name does not have
@@ -92,14 +93,9 @@ def target_path(folder: Path, committable: Committable) -> Path:
     path = _below(folder, name)
     if path is None or not path.name.startswith(_TARGET_PREFIX):
         raise _refused(committable, name, f"no output file of {folder}")
-    if any(map(_is_hidden, path.relative_to(folder).parts)):
-        raise _refused(committable, name, "in a hidden folder, where no reader looks")
+    if flat and path.parent != folder:
+        raise _refused(committable, name, f"in a folder below {folder}")
     return path
-
-
-def _is_hidden(name: str) -> bool:
-    # A column by which a table is partitioned may have a name that begins with `_`.
-    return name[0] in "_." and "=" not in name
 
 
 def _value(committable: Committable, key: str) -> str:

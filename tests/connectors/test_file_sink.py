@@ -9,7 +9,6 @@ import pytest
 
 from penstock.connectors import CsvRows, FileSink, FileSource, JsonLines, TextLines
 from penstock.connectors.file_sink import sink_tag
-from penstock.connectors.staged_files import target_path
 from penstock.dataflow.errors import GraphError, JobError, Recoverability
 from penstock.dataflow.sink import Committable, WriterContext
 from penstock.dataflow.source import ReaderContext
@@ -353,11 +352,6 @@ def test_nothing_is_written_through_a_staging_folder_that_is_a_link(folder, tmp_
     with pytest.raises(JobError, match="is a symbolic link"):
         sink.create_committer().clean("l", "uid", 99)
     assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == [name]
-
-
-def test_a_table_may_have_a_partition_whose_name_begins_with_an_underscore(folder):
-    committable = Committable("l", "uid", 0, 1, 1, {"target": "_day=1/part-1"})
-    assert target_path(folder, committable) == folder / "_day=1" / "part-1"
 
 
 def test_absolute_paths_of_version_0_1_are_taken_within_the_folder(folder, tmp_path):
