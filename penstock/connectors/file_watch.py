@@ -14,7 +14,8 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import chain, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ class FileWatch:
         self._snapshot: dict[str, bytes] | None = None
 
     def find(self) -> list[tuple[Path, os.stat_result]]:
-        """Return the files that are new and ready, and remember them.
+        """Return the files that are new and ready, sorted by path, and remember them.
 
         Raises:
             JobError: if a folder is not there, or cannot be read.
@@ -70,12 +71,14 @@ class FileWatch:
         ready: list[tuple[Path, os.stat_result]] = []
         seen: dict[bytes, bytes] = {}
         waiting: dict[bytes, tuple[bytes, float]] = {}
-        for path in dict.fromkeys(file for at in self._paths for file in watched_files(at)):
+        for path in chain.from_iterable(map(watched_files, self._paths)):
             try:
                 status = path.stat()
             except FileNotFoundError:
                 continue  # it was removed meanwhile
             key, mark = _digest_of(path), _digest_of_status(status)
+            if key in seen or key in waiting:
+                continue  # two of the paths have it
             before = self._seen.get(key)
             if before is not None:
                 if before != mark:
@@ -99,7 +102,7 @@ class FileWatch:
         if seen != self._seen:
             self._snapshot = None
         self._seen, self._waiting = seen, waiting
-        return ready
+        return sorted(ready, key=itemgetter(0))
 
     def forget(self, path: Path) -> None:
         """Forget a file that could not be read when it was found, as if it were unknown."""

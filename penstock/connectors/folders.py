@@ -7,7 +7,7 @@ has such a name, so that readers see only committed files.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def list_files(path: Path) -> list[Path]:
         JobError: if the path does not exist, if no file matches the pattern, or if a folder cannot
             be read.
     """
-    found = _listed(path, _fail)
+    found = sorted(_listed(path, _fail))
     if not found and not path.is_dir():
         reason = "there is no such file or folder"
         if _split_pattern(path)[1]:
@@ -57,10 +57,10 @@ def list_files(path: Path) -> list[Path]:
     return found
 
 
-def watched_files(path: Path) -> list[Path]:
-    """Return what `list_files` returns, for a folder or pattern that is listed again and again.
+def watched_files(path: Path) -> Collection[Path]:
+    """Return the files that `list_files` returns, for a folder that is listed again and again.
 
-    There may be no files. Files and subfolders may vanish at any time.
+    They come in any order, and there may be none. Files and subfolders may vanish at any time.
 
     Raises:
         JobError: if the folder is not there, or cannot be read. A folder on a network may be back
@@ -89,11 +89,11 @@ def require_folder(path: Path) -> None:
         )
 
 
-def _listed(path: Path, onerror: Callable[[OSError], object]) -> list[Path]:
-    """Return the sorted paths of the files that a path names. There may be none."""
+def _listed(path: Path, onerror: Callable[[OSError], object]) -> Collection[Path]:
+    """Return the paths of the files that a path names, in any order. There may be none."""
     try:
         if path.is_dir():
-            return sorted(_files_below(path, onerror))
+            return list(_files_below(path, onerror))
         if path.exists():
             return [path]
         fixed, pattern = _split_pattern(path)
@@ -102,7 +102,7 @@ def _listed(path: Path, onerror: Callable[[OSError], object]) -> list[Path]:
             if any(_is_hidden(part, pattern) for part in match.relative_to(fixed).parts):
                 continue
             found.update(_files_below(match, onerror) if match.is_dir() else [match])
-        return sorted(found)
+        return found
     except (OSError, ValueError) as error:
         raise JobError(f"{path} cannot be listed: {error}") from error
 
