@@ -88,7 +88,7 @@ class SinkWriter(ABC):
         only one. If a call of this method takes longer than a millisecond, because it sends a
         request to another system, the engine gathers records for the next call. It gathers more as
         long as that does not double the duration of a call. Gathered records are written before a
-        barrier, and when the task is idle, so none waits longer than about the duration of a call.
+        barrier, and none waits longer than the last call took.
         """
 
     def use_codec(self, codec: RecordCodec) -> None:

@@ -22,7 +22,8 @@ class SinkOperator(RecordLoopOperator):
     """Passes records to the writer of a sink.
 
     If a call of `SinkWriter.write` is slow, it gathers records for the next call; see
-    `sink_writes.py`. Gathered records are written before a barrier, and when the task is idle.
+    `sink_writes.py`. Gathered records are written before a barrier, and otherwise as soon as the
+    time since the last write is as long as that write was.
 
     Arguments:
         writer: the sink's writer.
@@ -51,8 +52,8 @@ class SinkOperator(RecordLoopOperator):
         #: The time at which the gathered records are written at the latest, in seconds.
         self._write_at = 0.0
         self._listener: Callable[[float, int, int, bool], None] = _ignore
-        #: Whether `flush` has something to do.
-        self._flushes = type(writer).flush is not SinkWriter.flush
+        #: Whether `flush` may have something to do.
+        self.flushes = writer.per_record is None or type(writer).flush is not SinkWriter.flush
         if writer.per_record is not None:
             self._set_loop(loops.call_records, function=writer.per_record)
 
@@ -95,7 +96,6 @@ class SinkOperator(RecordLoopOperator):
         self.writer.write(rows)
         self._sizer.wrote(len(rows), self._timer() - began)
         self._measures = self._sizer.gathers
-        self._flushes = self._flushes or self._measures
 
     def _write_gathered(self, *, in_slice: bool = False) -> None:
         records, self._gathered = self._gathered, []
@@ -110,15 +110,30 @@ class SinkOperator(RecordLoopOperator):
         sizer = self._sizer
         self._listener(ended - began, len(records) if sizer.gathers else 0, sizer.limit, in_slice)
 
+    @property
+    def write_delay(self) -> float | None:
+        """Return the seconds until `flush` writes the gathered records; None if there are none."""
+        return max(0.0, self._write_at - self._timer()) if self._gathered else None
+
     def flush(self) -> None:
-        """Write the gathered records, and flush the buffers of the sink's writer."""
-        if self._flushes:
-            try:
-                if self._gathered:
-                    self._write_gathered()
-                self.writer.flush()
-            except BaseException as error:
-                raise to_job_error(error, self, []) from error
+        """Write the gathered records if it is time, and flush the buffers of the sink's writer.
+
+        An idle task may get many records soon: while it wrote, it received nothing.
+        """
+        try:
+            if self._gathered and self._timer() >= self._write_at:
+                self._write_gathered()
+            self.writer.flush()
+        except BaseException as error:
+            raise to_job_error(error, self, []) from error
+
+    def end(self) -> None:
+        """Write the gathered records, because there are no more records."""
+        try:
+            if self._gathered:
+                self._write_gathered()
+        except BaseException as error:
+            raise to_job_error(error, self, []) from error
 
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
         """Separate the output before a barrier from the output behind it.

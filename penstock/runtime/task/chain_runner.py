@@ -54,8 +54,9 @@ class ChainRunner:
         self.decode = codec.decode_record_batch
         self._codec = codec
         self._end_of_input = end_of_input
-        #: The sinks among the operators.
+        #: The sinks among the operators, and those that must be flushed when the task is idle.
         self.sinks = [one for one in self.operators if isinstance(one, SinkOperator)]
+        self.sinks_to_flush = [sink for sink in self.sinks if sink.flushes]
         #: The first operator, if it has requests in flight; else None.
         self.requests = first if isinstance(first := root.operator, AsyncWaitOperator) else None
         self.loop = loop
@@ -104,6 +105,12 @@ class ChainRunner:
         closers += [(root, backend.close) for backend in self.backends().values()]
         closers += [(root, back_edge.close) for back_edge in gate.back_edges.values()]
         close_all(closers)
+
+    def end_sinks(self) -> None:
+        """Write the records that sinks have gathered, because there are no more records."""
+        for sink in self.sinks:
+            operator_at_work.set(sink.context)
+            sink.end()
 
     def select_input(self, link: int) -> None:
         """Set the link from which the next batches come, if the first operator has two inputs."""

@@ -114,6 +114,7 @@ class Task:
         self.backends = chain.backends()
         self._backends = [*self.backends.values()]
         clock, self._timer = settings.clock, settings.timer
+        self._clock = clock
         self._listener = listener
         self._mailbox = Mailbox()
         slices = self.slices = slice_runner(chain, gate, outputs, settings)
@@ -268,7 +269,7 @@ class Task:
 
     def flush_sinks(self) -> None:
         """Flush the sinks, before the task waits."""
-        for sink in self.chain.sinks:
+        for sink in self.chain.sinks_to_flush:
             operator_at_work.set(sink.context)
             sink.flush()
 
@@ -391,7 +392,7 @@ class Task:
         self.ended = True
         for operator in self.operators:
             operator.drop_timers()
-        self.flush()  # sinks may have gathered records
+        self.chain.end_sinks()
         if self.end_of_input.in_loop or not self.event_time.at_end:
             self.outputs.broadcast(Watermark(MAX_WATERMARK))
         self.outputs.broadcast(EndOfInput())
@@ -405,11 +406,7 @@ class Task:
         self.checkpoint_writer.set_idle(waiting and not self.gate.ready)
 
     def wake_at(self) -> float | None:
-        """Return the time at which the task must be woken, in seconds, or None.
-
-        The task must be woken when the source has records again, when a timer is due, or when an
-        alignment times out.
-        """
+        """Return when the source has records, or a timer, write or timeout is due; else None."""
         snapshots, times = self.snapshots, []
         held = (
             snapshots.final_barrier_passed
@@ -427,6 +424,9 @@ class Task:
                 times.append(due)
         if snapshots.timer is not None:
             times.append(snapshots.timer[0])
+        for sink in self.chain.sinks_to_flush:
+            if (delay := sink.write_delay) is not None:
+                times.append(self._clock() + delay)
         return min(times, default=None)
 
     def has_work(self) -> bool:

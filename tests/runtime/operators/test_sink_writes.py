@@ -10,7 +10,12 @@ import pytest
 
 from penstock import StreamExecutionEnvironment
 from penstock.dataflow.sink import Sink, SinkWriter, WriterContext
+from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.operators.sink_writes import MOST, PROBE_EVERY, WriteSizer
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from tests.runtime.network.flow import Flow, spend
 
 #: (records, process time) of each write of the sink that runs now.
@@ -139,6 +144,46 @@ def test_no_record_is_lost_or_changes_its_place(tmp_path: Path):
         written = [record for records in WRITES for record in records]
         assert written == list(range(len(written)))
         assert len(written) == running.records("sink")[0]
+
+
+def test_an_idle_task_waits_for_records_as_long_as_the_last_write_took():
+    class Clock:
+        now = 0.0
+
+        def __call__(self) -> float:
+            return self.now
+
+    class Slow(SinkWriter):
+        def write(self, batch: list[Any]) -> None:
+            clock.now += 0.02
+            WRITES.append(batch)
+
+    def process(*records: Any) -> None:
+        sink.process(RecordBatch(list(records)))
+
+    clock = Clock()
+    context = OperatorContext("sink", "s", 0, 1, 128, 0, Codec(TypeRegistry()))
+    sink = SinkOperator(Slow(), context, None, clock)
+    sink.measure()
+    process(1)
+    process(2)
+    process(3)
+    sink.flush()
+    assert WRITES == [[1], [2]], "the first shows that writes are slow, the second is a probe"
+    assert sink.write_delay == pytest.approx(0.02)
+    clock.now += 0.019
+    sink.flush()
+    assert len(WRITES) == 2
+    clock.now += 0.0011
+    assert sink.write_delay == 0
+    sink.flush()
+    assert WRITES[2:] == [[3]]
+    assert sink.write_delay is None
+    process(4)
+    assert sink.prepare(1) is None
+    process(5)
+    sink.end()
+    assert WRITES[3:] == [[4], [5]], "neither a barrier nor the end waits"
 
 
 # ---- the sizes by themselves
