@@ -66,6 +66,8 @@ class SinkOperator(RecordLoopOperator):
         if self.writer.per_record is not None:
             self._run_loop(batch)
         elif batch.arrow is not None and self.writer.write_columns is not None:
+            if self._gathered:
+                self._write_gathered(in_slice=True)
             self.writer.write_columns(batch.arrow)
         elif self._measures:
             self._write_measured(batch.rows())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock import StreamExecutionEnvironment
@@ -13,6 +14,7 @@ from penstock.dataflow.sink import Sink, SinkWriter, WriterContext
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.operators.sink_writes import MOST, PROBE_EVERY, WriteSizer
+from penstock.runtime.serialization.arrow_batch import ArrowBatch
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
@@ -184,6 +186,32 @@ def test_an_idle_task_waits_for_records_as_long_as_the_last_write_took():
     process(5)
     sink.end()
     assert WRITES[3:] == [[4], [5]], "neither a barrier nor the end waits"
+
+
+def test_columns_do_not_overtake_gathered_records():
+    class Clock:
+        now = 0.0
+
+        def __call__(self) -> float:
+            return self.now
+
+    class Slow(SinkWriter):
+        def __init__(self) -> None:
+            self.write_columns = lambda batch: WRITES.append(batch.to_pylist())
+
+        def write(self, batch: list[Any]) -> None:
+            clock.now += 0.02
+            WRITES.append(batch)
+
+    clock = Clock()
+    context = OperatorContext("sink", "s", 0, 1, 128, 0, Codec(TypeRegistry()))
+    sink = SinkOperator(Slow(), context, None, clock)
+    sink.measure()
+    for number in range(3):
+        sink.process(RecordBatch([number]))
+    assert WRITES == [[0], [1]]
+    sink.process(ArrowBatch(pa.record_batch({"n": [3]})))
+    assert WRITES == [[0], [1], [2], [{"n": 3}]]
 
 
 # ---- the sizes by themselves
