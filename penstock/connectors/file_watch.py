@@ -1,7 +1,7 @@
 """Find the new files of folders that are watched, for `FileSource`.
 
 A file is new if its path is unknown. It is *ready* when its size and its modification time have
-not changed for a while, so a file is not read while somebody writes it.
+not changed for a while, so a file is not read while it is being written.
 
 The watch remembers each file that is there, and the last files that were removed: by a digest of
 its path, and one of its size and modification time. A file that is removed and put back unchanged
