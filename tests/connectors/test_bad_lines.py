@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backports import zstd
 
 from penstock import (
     CsvRows,
@@ -24,6 +23,7 @@ from penstock import (
 from penstock.dataflow.errors import Recoverability
 from penstock.dataflow.source import ReaderContext
 from penstock.testing.connectors import SourceConformance
+from tests.connectors.zstandard import compressed
 
 JSON = b'{"n": 1}\n{"n": \n\xff\xfe\n\n{"n": 2}\nnonsense\n{"n": 3}\n'
 CSV = b'a,b\n1,2\n3\n"4\n4",5\n\n6,\xff\n7,8,9\nx\x00y,10\n11,12\n'
@@ -49,7 +49,7 @@ def read(path: Path, format: Any, most: int = 100, **options: Any) -> tuple[list
 
 
 def written(path: Path, data: bytes) -> Path:
-    compress = {".gz": gzip.compress, ".zst": zstd.compress}.get(path.suffix, bytes)
+    compress = {".gz": gzip.compress, ".zst": compressed}.get(path.suffix, bytes)
     path.write_bytes(compress(data))
     return path
 

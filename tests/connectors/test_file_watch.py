@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backports import zstd
 
 from penstock import (
     CsvRows,
@@ -23,6 +22,7 @@ from penstock.connectors import compressed_files, file_watch
 from penstock.dataflow.errors import Recoverability
 from penstock.dataflow.source import ReaderContext, Split
 from penstock.dataflow.time import Duration
+from tests.connectors.zstandard import compressed
 
 
 class Watched:
@@ -204,15 +204,15 @@ def test_compressed_files_are_read_whole_or_refused(tmp_path: Path):
     text = "".join(f"{line}\n" for line in lines).encode()
     (tmp_path / "a.gz").write_bytes(gzip.compress(text))
     # Two frames, as of files that were put together.
-    (tmp_path / "b.zst").write_bytes(zstd.compress(text[:500]) + zstd.compress(text[500:]))
-    (tmp_path / "c.csv.zst").write_bytes(zstd.compress(b"a,b\n1,2\n"))
+    (tmp_path / "b.zst").write_bytes(compressed(text[:500]) + compressed(text[500:]))
+    (tmp_path / "c.csv.zst").write_bytes(compressed(b"a,b\n1,2\n"))
     watched = Watched(tmp_path, quiet=0)
     watched.source.validate()
     first, second, third = watched.splits()
     assert read(watched.source, first) == read(watched.source, second) == lines
     table = FileSource(tmp_path / "c.csv.zst", CsvRows())
     assert read(table, third) == [{"a": "1", "b": "2"}]
-    whole = zstd.compress(text)
+    whole = compressed(text)
     for damaged in (whole[:-4], b"no zstd at all\n", whole[:30] + b"xx" + whole[32:]):
         (tmp_path / "d.zst").write_bytes(damaged)
         (split,) = Watched(tmp_path / "d.*", quiet=0).splits()
@@ -223,7 +223,7 @@ def test_compressed_files_are_read_whole_or_refused(tmp_path: Path):
 def test_without_a_module_for_zstandard_the_program_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    (tmp_path / "a.zst").write_bytes(zstd.compress(b"x\n"))
+    (tmp_path / "a.zst").write_bytes(compressed(b"x\n"))
 
     def missing() -> Any:
         raise ImportError

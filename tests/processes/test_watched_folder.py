@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backports import zstd
 
 from penstock import Duration, FileSink, FileSource, JsonLines, StreamExecutionEnvironment
+from tests.connectors.zstandard import compressed
 from tests.processes.harness import (
     Killer,
     Settings,
@@ -58,7 +58,7 @@ class Writer:
             staged.write_bytes(text)
             staged.rename(name)
         elif number % 3 == 1:
-            name.with_suffix(".zst").write_bytes(zstd.compress(text))
+            name.with_suffix(".zst").write_bytes(compressed(text))
         else:
             name.write_bytes(text)  # in one piece, so that no pause of the machine cuts it
 
