@@ -239,7 +239,7 @@ def test_the_time_of_a_request_begins_when_it_is_sent() -> None:
 
 
 def requests_and_records() -> tuple[int, int]:
-    """Count the requests, and the records and results like those of the test, that are in memory."""
+    """Count the requests, and the records and results like those of the test, in memory."""
     gc.collect()
     objects = gc.get_objects()
     dicts = [each for each in objects if type(each) is dict]
