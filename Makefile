@@ -4,8 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: all setup check test test-pythons test-long docs demo demo-spark examples bench bench-compare \
-  soak soak-cycles soak-api soak-time soak-spark random-cycles random-jobs clean
+.PHONY: all setup check test test-pythons test-wheel test-long docs demo demo-spark examples bench \
+  bench-compare soak soak-cycles soak-api soak-time soak-spark random-cycles random-jobs clean
 
 all: check test
 
@@ -34,6 +34,10 @@ test: $(STAMP)
 # The quick tests on the other versions of Python that are installed.
 test-pythons: $(STAMP)
 	.ci/test-pythons
+
+# The wheel, as `pip install penstock` gets it: the README's first screen on each Python.
+test-wheel: $(STAMP)
+	.ci/test-wheel
 
 # The same with more of everything that is drawn at random, and other examples each time.
 test-long: $(STAMP)
