@@ -45,11 +45,11 @@ def snapshots() -> None:
 def list_snapshots(directory: Path, as_json: bool, verify: bool) -> None:
     """List the snapshots in the checkpoint folder DIR, oldest first.
 
-    The exit code is 1 if one of them is damaged.
+    The exit code is 1 if a snapshot is damaged, or one of the files job, numbers and commits.
     """
     store, _ = _open(directory)
     name = store.job_name()
-    rows, damage = [], []
+    rows, damage = [], store.damaged_records()
     for info in store.list():
         problem = info.problem
         if verify and info.complete:

@@ -20,7 +20,14 @@ from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.json_records import read_record, replace_record
 
-__all__ = ["Confirmed", "is_confirmed", "read_confirmed", "unconfirmed", "write_confirmed"]
+__all__ = [
+    "Confirmed",
+    "is_confirmed",
+    "read_confirmed",
+    "require_published",
+    "unconfirmed",
+    "write_confirmed",
+]
 
 #: The type of the record: it maps (lineage, uid of the sink) to the number of the newest snapshot
 #: whose output is published.
@@ -41,15 +48,39 @@ def read_confirmed(files: FileSystem, paths: JobPaths) -> dict[tuple[str, str], 
     """
     if not files.exists(paths.commits):
         return {}
-    entries = read_record(files, paths.commits, "confirmed", list, _DAMAGED)["confirmed"]
+    record = read_record(files, paths.commits, {"confirmed": list}, advice=_DAMAGED)
     found = {}
-    for entry in entries:
+    for entry in record["confirmed"]:
         match entry:
             case [str(lineage), str(uid), int(number)]:
                 found[lineage, uid] = number
             case _:
                 raise StoreError(_DAMAGED, paths.commits)
     return found
+
+
+def require_published(confirmed: Confirmed, lineage: str, published: int, paths: JobPaths) -> None:
+    """Check that the record names no snapshot of a lineage that was never published.
+
+    Otherwise the output of snapshots to come would count as published, and would be lost.
+
+    Arguments:
+        confirmed: the record of published output.
+        lineage: the lineage of the snapshots in the folder.
+        published: the number of the newest snapshot that was published in the folder. It must be
+            read after the record, because the job may be running.
+        paths: the paths in the job's folder.
+
+    Raises:
+        StoreError: if the record names a later snapshot.
+    """
+    wrong = max((n for (line, _), n in confirmed.items() if line == lineage), default=0)
+    if wrong > published:
+        raise StoreError(
+            f"the record says that output of snapshot {wrong} is published, but the newest "
+            f"snapshot is {published}: {_DAMAGED}",
+            paths.commits,
+        )
 
 
 def write_confirmed(files: FileSystem, paths: JobPaths, confirmed: Confirmed) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.storage.filesystem.disk import FileSystem
@@ -14,7 +16,9 @@ from penstock.snapshot.storage.snapshot_reader import SnapshotReader
 
 __all__ = ["JobIdentity"]
 
-_LAYOUT = 1  # version of the folder's layout; it is written to disk, so never change its meaning
+#: The version of the folder's layout. It is written to disk, so never change its meaning. In layout
+#: 1, the folder had no file `commits` before the first commit, and its files had no checksums.
+_LAYOUT = 2
 
 
 class JobIdentity:
@@ -45,9 +49,10 @@ class JobIdentity:
             require_fit(self._files, self._paths.root)
             if not self._files.exists(self._paths.job):
                 sync_parents(self._files, self._paths.root)
-                # Write the file `numbers` before the file `job`. So if a folder has the file `job`
-                # but no file `numbers`, that file was lost later.
-                create_record(self._files, self._paths.numbers, {"next": 1})
+                # Write the file `job` last. So if a folder has the file `job` but lacks one of the
+                # others, that file was lost later.
+                create_record(self._files, self._paths.numbers, {"next": 1, "published": 0})
+                create_record(self._files, self._paths.commits, {"confirmed": []})
                 identity = {"layout": _LAYOUT, "job": job_name, "created_ms": created_ms}
                 create_record(self._files, self._paths.job, identity)
         self._require_owner(job_name)
@@ -81,20 +86,31 @@ class JobIdentity:
         Raises:
             StoreError: if this is not a checkpoint folder, or its file `job` cannot be used.
         """
-        if not self._files.exists(self._paths.job):
+        name: str = self._read()["job"]
+        return name
+
+    def has_commits(self) -> bool:
+        """Return whether the folder had a file `commits` from the start.
+
+        Raises:
+            StoreError: if this is not a checkpoint folder, or its file `job` cannot be used.
+        """
+        return bool(self._read()["layout"] > 1)
+
+    def _read(self) -> dict[str, Any]:
+        path = self._paths.job
+        if not self._files.exists(path):
             raise StoreError("this is not a job's checkpoint folder", self._paths.root)
-        with raising_store_error("read the checkpoint folder", self._paths.job):
-            identity = read_record(self._files, self._paths.job, "job", str)
-        if not isinstance(identity.get("layout"), int):
-            raise StoreError("the file is damaged; put it back from a backup", self._paths.job)
+        with raising_store_error("read the checkpoint folder", path):
+            types, defaults = {"layout": int, "job": str, "created_ms": int}, {"created_ms": 0}
+            identity = read_record(self._files, path, types, defaults)
         if identity["layout"] > _LAYOUT:
             raise StoreError(
                 f"the folder has layout {identity['layout']}, and this Penstock knows up to "
                 f"{_LAYOUT}: upgrade Penstock",
                 self._paths.root,
             )
-        name: str = identity["job"]
-        return name
+        return identity
 
     def _require_owner(self, job_name: str) -> None:
         owner = self.job_name()

@@ -1,57 +1,72 @@
-"""Read and write the small JSON files in a job's folder.
+"""Read and write the small JSON files in a job's folder: `job`, `numbers` and `commits`.
 
-A file is created or replaced in one step, so that a crash never leaves a part of its content.
+A file is created or replaced in one step, so that a crash never leaves a part of its content. Its
+last entry is a checksum of the others. Files of Penstock 0.1 have no checksum, and are still read.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from penstock.dataflow.errors import StoreError
+from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.job_paths import JobPaths
 
 __all__ = ["create_record", "read_record", "replace_record"]
 
+_CHECKSUM = "checksum"
+
 
 def read_record(
     files: FileSystem,
     path: Path,
-    key: str,
-    type_: type,
-    advice: str = "the file is damaged; put it back from a backup",
+    types: Mapping[str, type],
+    defaults: Mapping[str, Any] | None = None,
+    advice: str = "the file is damaged, or was edited; put it back from a backup",
 ) -> dict[str, Any]:
-    """Return the JSON object that a file contains.
+    """Return the entries of the JSON object that a file contains, without its checksum.
 
     Arguments:
         files: the file system.
         path: the file.
-        key: the key of an entry that must exist.
-        type_: the type that the entry must have.
-        advice: the message of the `StoreError`.
+        types: the type of each entry that must exist.
+        defaults: the values of entries that may be missing.
+        advice: the message of the `StoreError` if the file is damaged.
 
     Raises:
-        StoreError: if the file is not JSON, or the entry is missing or has another type.
+        StoreError: if the file is not a JSON object with these entries, or its checksum is wrong.
         OSError: if the file cannot be read.
     """
     data = files.read(path)
     try:
-        record: dict[str, Any] = json.loads(data)
-        if isinstance(record[key], type_) and not isinstance(record[key], bool):
+        stored: dict[str, Any] = json.loads(data)
+        checksum = stored.pop(_CHECKSUM, None)
+        # If the name of the checksum is damaged, the file must not pass for one without checksum.
+        # So such a file has no entries but those that Penstock 0.1 wrote.
+        whole = stored.keys() <= types.keys() if checksum is None else checksum == _digest(stored)
+        record = {**(defaults or {}), **stored}
+        if whole and all(type(record[key]) is type_ for key, type_ in types.items()):
             return record
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
-    raise StoreError(advice, path)
+    raise StoreError(advice, path, recoverability=Recoverability.NON_RECOVERABLE)
+
+
+def _digest(record: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(record).encode(), digest_size=16).hexdigest()
 
 
 def _write(files: FileSystem, path: Path, record: dict[str, Any]) -> Path:
     """Write a record durably to a temporary file, and return the path of that file."""
     temporary = JobPaths.temporary(path, os.getpid())
-    files.write(temporary, json.dumps(record).encode() + b"\n")
+    sealed = {**record, _CHECKSUM: _digest(record)}
+    files.write(temporary, json.dumps(sealed).encode() + b"\n")
     files.sync(temporary)
     return temporary
 

@@ -38,6 +38,14 @@ class NumberRecord:
         """Raise a `StoreError` if the file is missing or damaged."""
         self._read()
 
+    @property
+    def published(self) -> int:
+        """The number of the newest published snapshot; 0 if the file does not exist."""
+        if not self._files.exists(self._path):
+            return 0
+        number: int = self._read()["published"]
+        return number
+
     def reserve(self, count: int, least: int) -> range:
         """Reserve `count` new numbers durably, and return them.
 
@@ -71,13 +79,11 @@ class NumberRecord:
         Arguments:
             published: a function that returns the numbers of all snapshots with a manifest.
         """
-        if not self._files.exists(self._path):
-            return None
         recorded = 0
         while True:
             # A JobManager may publish a snapshot and remove older ones meanwhile. So a manifest is
             # lost only if the record has not changed after the manifests were listed.
-            again: int = self._read()["published"]
+            again = self.published
             if max(published(), default=0) >= again:
                 return None
             if again == recorded:
@@ -91,11 +97,9 @@ class NumberRecord:
                 "put it back, or use another folder",
                 self._path,
             )
-        record = read_record(self._files, self._path, "next", int)
         # Penstock 0.1 did not record the newest published snapshot.
-        if not isinstance(record.setdefault("published", 0), int):
-            raise StoreError("the file is damaged; put it back from a backup", self._path)
-        return record
+        types, defaults = {"next": int, "published": int}, {"published": 0}
+        return read_record(self._files, self._path, types, defaults)
 
     def _replace(self, record: dict[str, Any]) -> None:
         replace_record(self._files, self._path, record)

@@ -155,6 +155,18 @@ class SnapshotReader:
         """
         return [number for number in self.numbers() if self.is_published(number)]
 
+    def newest_published(self) -> int:
+        """Return the number of the newest snapshot that was ever published; 0 if there is none.
+
+        Its manifest may have been lost.
+
+        Raises:
+            StoreError: if the folder cannot be read.
+        """
+        with raising_store_error("read the checkpoint folder", self._paths.numbers):
+            # A crash may leave the record behind the manifests.
+            return max(self._record.published, *self.published(), 0)
+
     def is_published(self, number: int) -> bool:
         """Return whether a snapshot has a manifest."""
         return self._files.exists(self._paths.manifest(number))

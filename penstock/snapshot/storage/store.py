@@ -22,7 +22,12 @@ from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.manifest import Manifest, SnapshotNumber
-from penstock.snapshot.storage.confirmed_output import Confirmed, read_confirmed, write_confirmed
+from penstock.snapshot.storage.confirmed_output import (
+    Confirmed,
+    read_confirmed,
+    require_published,
+    write_confirmed,
+)
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.filesystem.file_errors import raising_store_error
 from penstock.snapshot.storage.folder_lock import FolderLock
@@ -40,8 +45,8 @@ class Store(SnapshotReader):
     """Reads and writes the snapshots of one job in its checkpoint folder.
 
     Any process may call the methods that only read (`list`, `load`, `newest`, `verify`, `job_name`,
-    `confirmed`) at any time. All methods that change the folder, except `open`, require the lock of
-    the folder. All methods block. Only one thread at a time may call them.
+    `confirmed`, `damaged_records`) at any time. All methods that change the folder, except `open`,
+    require the lock of the folder. All methods block. Only one thread at a time may call them.
 
     Arguments:
         root: the job's checkpoint folder.
@@ -71,8 +76,7 @@ class Store(SnapshotReader):
                 hard links.
         """
         self._identity.establish(job_name, int(self._clock() * 1000))
-        with raising_store_error("read the checkpoint folder", self.paths.numbers):
-            self._record.require()
+        self._require_numbers()
 
     def require_usable(self, job_name: str) -> None:
         """Check that the job may use the folder; do not change the folder.
@@ -194,6 +198,41 @@ class Store(SnapshotReader):
         """Return the record of published output; see `confirmed_output.py`."""
         with raising_store_error("read the checkpoint folder", self.paths.commits):
             return read_confirmed(self._files, self.paths)
+
+    def damaged_records(self) -> list[str]:
+        """Check the files `numbers` and `commits`, and return what is wrong with them.
+
+        Raises:
+            StoreError: if the files cannot be read, or the file `job` is missing or damaged.
+        """
+        damage = []
+        for check in (self._require_numbers, self._require_commits):
+            try:
+                check()
+            except StoreError as error:
+                damage.append(str(error))
+        return damage
+
+    def _require_numbers(self) -> None:
+        with raising_store_error("read the checkpoint folder", self.paths.numbers):
+            self._record.require()
+
+    def _require_commits(self) -> None:
+        """Raise a `StoreError` if the file `commits` is damaged, or missing although it existed."""
+        if not self._files.exists(self.paths.commits):
+            if self._identity.has_commits():
+                raise StoreError(
+                    "the record of what is published is missing; put it back from a backup. A job "
+                    "that is resumed without it publishes all output of the newest snapshot "
+                    "again, which must still be there",
+                    self.paths.commits,
+                )
+            return
+        confirmed, newest = self.confirmed(), self.newest_published()
+        if newest and self.is_published(SnapshotNumber(newest)):
+            # The lineage of a damaged manifest is unknown; `list` reports the damage.
+            lineage = self.info(SnapshotNumber(newest)).lineage
+            require_published(confirmed, lineage or "", newest, self.paths)
 
     def confirm(self, confirmed: Confirmed) -> None:
         """Write the record of published output durably."""

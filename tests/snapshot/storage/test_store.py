@@ -125,11 +125,13 @@ def test_a_folder_is_made_and_opened_again(tmp_path: Path) -> None:
         assert store.job_name() == "words"
         assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == [
             "checkpoints",
+            "commits",
             "job",
             "numbers",
         ]
     identity = json.loads(store.paths.job.read_text())
-    assert identity == {"layout": 1, "job": "words", "created_ms": 12500}
+    assert len(identity.pop("checksum")) == 32
+    assert identity == {"layout": 2, "job": "words", "created_ms": 12500}
 
 
 def test_another_jobs_folder_is_refused_by_name(store: Store) -> None:
@@ -188,8 +190,8 @@ def test_a_missing_record_of_numbers_is_refused(store: Store) -> None:
 
 
 def test_a_newer_layout_says_to_upgrade(store: Store) -> None:
-    store.paths.job.write_text('{"layout": 2, "job": "words"}')
-    with pytest.raises(StoreError, match=r"layout 2, .*upgrade"):
+    store.paths.job.write_text('{"layout": 3, "job": "words"}')
+    with pytest.raises(StoreError, match=r"layout 3, .*upgrade"):
         Store(store.paths.root).open("words")
 
 
@@ -581,7 +583,7 @@ def test_debris_is_removed_and_nothing_else(store: Store) -> None:
     assert store.clean_debris() == (2,)
     assert names_in(store.paths.checkpoints) == ["000001", "notes"]
     assert names_in(store.paths.snapshot(1)) == ["manifest"]
-    assert names_in(store.paths.root) == ["checkpoints", "job", "lock", "numbers"]
+    assert names_in(store.paths.root) == ["checkpoints", "commits", "job", "lock", "numbers"]
 
 
 def test_a_newest_snapshot_that_is_gone_is_not_passed_over(store: Store) -> None:

@@ -6,7 +6,7 @@ from penstock.dataflow.errors import GraphError, StoreError
 from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits
 from penstock.snapshot.metadata.committables import pending_committables
 from penstock.snapshot.metadata.manifest import Manifest
-from penstock.snapshot.storage.confirmed_output import unconfirmed
+from penstock.snapshot.storage.confirmed_output import require_published, unconfirmed
 from penstock.snapshot.storage.store import Store
 
 __all__ = ["take_over_output"]
@@ -30,10 +30,13 @@ def take_over_output(
     Raises:
         GraphError: if no sink of the program can publish a part of the output, and
             `allow_dropped` is False.
-        StoreError: if a record of published output is damaged.
+        StoreError: if a record of published output is damaged, or names a snapshot that was never
+            published.
     """
     for folder in {store.paths.root: store, own.paths.root: own}.values():
-        commits.confirm(folder.confirmed())
+        confirmed = folder.confirmed()
+        require_published(confirmed, manifest.lineage, store.newest_published(), folder.paths)
+        commits.confirm(confirmed)
     # A folder of version 0.1 has no record of published output. There, a later manifest of the
     # lineage shows which committables were published: it no longer contains them.
     later = _next_of_lineage(store, manifest)

@@ -172,6 +172,31 @@ def test_a_damaged_record_of_commits_is_refused_and_may_be_removed(
     assert set(ledger.output().values()) == {1}
 
 
+def test_a_record_of_commits_that_is_ahead_of_the_snapshots_is_refused(
+    ledger: Ledger, config: JobConfig
+) -> None:
+    blob = program(to_ledger(), config)
+    ran = run_program(blob, script=crash_at_the_third_commit)
+    assert ran.outcome is None and len(ledger.staged) == 1
+    record = Path(str(config.checkpoint_dir)) / "commits"
+    ((lineage, uid, number),) = json.loads(record.read_text())["confirmed"]
+    # As in a file of Penstock 0.1, which has no checksum. The new run would have such numbers.
+    for wrong in (number + 4, number + 90):
+        record.write_text(json.dumps({"confirmed": [[lineage, uid, wrong]]}))
+        shown = CliRunner().invoke(main, ["snapshots", "list", str(record.parent)])
+        assert shown.exit_code == 1 and f"output of snapshot {wrong} is published" in shown.output
+        failed = error(run_program(blob, options=NEWEST))
+        assert isinstance(failed, StoreError) and f"output of snapshot {wrong}" in str(failed)
+    record.unlink()
+    shown = CliRunner().invoke(main, ["snapshots", "list", str(record.parent), "--verify"])
+    assert shown.exit_code == 1 and "is missing; put it back" in shown.output
+    outcome(run_program(blob, options=NEWEST, script=stop_soon))
+    output = ledger.output()
+    assert output.total() == len(output) == max(output) + 1 > 300
+    shown = CliRunner().invoke(main, ["snapshots", "list", str(record.parent), "--verify"])
+    assert shown.exit_code == 0
+
+
 # ---- forks
 
 
@@ -314,7 +339,7 @@ def test_a_snapshot_of_another_job_is_not_adopted(ledger: Ledger, config: JobCon
     outcome(run_program(program(to_ledger(), config), script=stop_soon))
     other = replace(config, name="other")
     store = Store(Path(str(config.checkpoint_dir)))
-    for identity in (None, {**json.loads(store.paths.job.read_text()), "job": "other"}):
+    for identity in (None, {"layout": 1, "job": "other", "created_ms": 0}):
         store.paths.job.unlink()
         if identity is not None:
             store.paths.job.write_text(json.dumps(identity))
