@@ -8,7 +8,6 @@ streams imports only `BaseEnvironment`, which avoids an import cycle.
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
@@ -386,11 +385,6 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
     def _add_operator(
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
     ) -> Operator:
-        if inspect.iscoroutinefunction(function):
-            raise GraphError(
-                f"{name} was given an async function; functions here are plain ones. "
-                f"AsyncDataStream.ordered_wait and unordered_wait take async functions"
-            )
         check_methods(function)
         return self._graph.add(kind, name, function, key_selector)
 

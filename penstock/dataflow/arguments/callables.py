@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["check_argument_count"]
+__all__ = ["check_argument_count", "is_async"]
 
 
 def check_argument_count(method: str, function: Any, count: int, arguments: str) -> None:
@@ -37,3 +38,15 @@ def check_argument_count(method: str, function: Any, count: int, arguments: str)
         raise GraphError(
             f"{method} calls its function as {arguments}, and {name} takes {signature}"
         ) from None
+
+
+def is_async(function: Any) -> bool:
+    """Return whether a call of a function returns a coroutine or an asynchronous generator.
+
+    The function may be a `functools.partial`, or an object with an `async` method `__call__`.
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    called = inspect.getattr_static(type(function), "__call__", None)
+    kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    return any(kind(one) for kind in kinds for one in (function, called))

@@ -34,6 +34,8 @@ class AsyncFunction(Function, ABC, Generic[IN_contra, OUT_co]):
     that is an asyncio loop.
     """
 
+    _may_be_async = frozenset({"open", "async_invoke", "timeout", "close"})
+
     @abstractmethod
     async def async_invoke(self, value: IN_contra) -> Iterable[OUT_co]:
         """Return the records to emit for `value`: a list, which may be empty.

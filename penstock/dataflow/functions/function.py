@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
-from penstock.dataflow.arguments.callables import check_argument_count
+from penstock.dataflow.arguments.callables import check_argument_count, is_async
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.state import RuntimeContext
 
@@ -15,6 +15,9 @@ __all__ = ["Function", "check_function", "check_methods", "method_of"]
 
 class Function:
     """The base class of all rich functions. (Flink: `RichFunction`.)"""
+
+    #: The methods that the engine awaits if they are `async`.
+    _may_be_async: ClassVar[frozenset[str]] = frozenset()
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Prepare the function before its first record.
@@ -46,11 +49,17 @@ def check_function(function: Any, base: type[Function], method: str) -> Any:
         method: the name of the API's method, for the error message.
 
     Raises:
-        GraphError: if the argument is not a function, if it takes another number of arguments, or
-            if it is a class of rich functions instead of an object.
+        GraphError: if the argument is not a function, if it takes another number of arguments, if
+            it is async, or if it is a class of rich functions instead of an object.
     """
     if isinstance(function, base):
         return function
+    refuse_async(method, function)
+    if method in ("map", "filter") and inspect.isgeneratorfunction(function):
+        raise GraphError(
+            f"{method} was given {function.__qualname__}, which yields: return the result instead, "
+            f"or use flat_map, which emits each record that is yielded"
+        )
     # A class that is not a rich function can be used as a function, as in `map(int)`.
     forgotten = isinstance(function, type) and issubclass(function, Function)
     if callable(function) and not forgotten and not isinstance(function, Function):
@@ -69,17 +78,27 @@ def _arguments_of(base: type[Function]) -> list[str]:
     return list(inspect.signature(getattr(base, method)).parameters)[1:]
 
 
+def refuse_async(method: str, function: Any) -> None:
+    """Raise a `GraphError` if a plain function is async."""
+    if not isinstance(function, type | Function) and is_async(function):
+        raise GraphError(
+            f"{method} was given an async function; functions here are plain ones. "
+            f"AsyncDataStream.ordered_wait and unordered_wait take async functions"
+        )
+
+
 def check_methods(function: Any) -> None:
-    """Check that the methods of a rich function take the arguments that the engine passes.
+    """Check that the engine can call the methods of an object that a program passes.
 
     Arguments:
-        function: the function of an operator. Plain functions and sinks pass.
+        function: a rich function, a source or sink, or a part of a window, such as its trigger.
+            Plain functions pass.
 
     Raises:
-        GraphError: if a method takes another number of arguments.
+        GraphError: if a method takes another number of arguments, or is `async` although the engine
+            does not await it.
     """
-    if not isinstance(function, Function):
-        return
+    awaited = function._may_be_async if isinstance(function, Function) else frozenset()
     checked: set[str] = set()
     for base in type(function).__mro__:
         if not base.__module__.startswith("penstock.dataflow."):
@@ -92,6 +111,12 @@ def check_methods(function: Any) -> None:
             checked.add(name)
             arguments = list(inspect.signature(defined).parameters)[1:]
             method = f"{base.__name__}.{name}"
+            if is_async(own) and name not in awaited:
+                raise GraphError(
+                    f"{type(function).__name__}.{name} is an async method, and the engine calls "
+                    f"{method} as a plain one: define it with `def`. "
+                    f"AsyncDataStream.ordered_wait and unordered_wait await an AsyncFunction"
+                )
             check_argument_count(
                 method, getattr(function, name), len(arguments), f"({', '.join(arguments)})"
             )

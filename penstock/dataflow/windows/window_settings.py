@@ -9,7 +9,7 @@ from typing import Any, Generic, NoReturn, Self
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.functions import Function
+from penstock.dataflow.functions import Function, check_methods
 from penstock.dataflow.type_variables import T_co
 from penstock.dataflow.windows.evictors import Evictor
 from penstock.dataflow.windows.other_triggers import NeverTrigger
@@ -105,6 +105,8 @@ class WindowSettings(Generic[T_co, W]):
                 "with trigger(...), such as PurgingTrigger.of(CountTrigger.of(100))",
                 type(self._assigner).__name__,
             )
+        for part in (self._assigner, trigger, self._evictor, *parts.values()):
+            check_methods(part)
         return WindowOperation(
             self._assigner,
             trigger,
