@@ -28,6 +28,7 @@ __all__ = [
     "OperatorKind",
     "OperatorOutput",
     "Partitioning",
+    "function_name",
 ]
 
 
@@ -356,7 +357,7 @@ class JobGraph:
         for operator in self.running:
             if operator.uid is not None:
                 continue
-            signature = [operator.kind.signature, operator.name, _function_name(operator.function)]
+            signature = [operator.kind.signature, operator.name, function_name(operator.function)]
             edges = self.inputs_of(operator.id)
             regular = [edge for edge in edges if edge.source not in names]
             for edge in regular or edges:
@@ -443,6 +444,7 @@ class JobGraph:
             )
 
 
-def _function_name(function: Any) -> str:
+def function_name(function: Any) -> str:
+    """Return the name of a function, or of the class of a function object."""
     named = function if hasattr(function, "__qualname__") else type(function)
     return str(getattr(named, "__qualname__", type(named).__name__))

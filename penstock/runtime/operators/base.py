@@ -78,6 +78,11 @@ class RunningOperator(ABC):
         """Return the name of the operator."""
         return self.context.name
 
+    @property
+    def inputs(self) -> Sequence[str]:
+        """Return the names of the operators whose records the operator reads."""
+        return self.context.inputs
+
     def follow(self, iterator: Any) -> None:
         """Use the iterator of a partitioner to find the record that caused an error.
 
@@ -210,6 +215,8 @@ class RunningOperator(ABC):
         if found is None or not self.emits or not raised_by_engine(error):
             return ""
         what, kind = "end_input" if self.in_end_of_input_hook else self.emits, found[1]
+        if kind == "NoneType":
+            return f": {what} returned None: return an empty list where there is nothing to emit"
         article = "an" if kind[0] in "aeiou" else "a"
         return f": {what} returned {article} {kind}; yield it, or return a list"
 

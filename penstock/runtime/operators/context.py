@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -47,6 +47,7 @@ class OperatorContext(RuntimeContext):
         operator_state: the operator's operator state; None if it has none.
         now_ms: returns the time of day, in milliseconds since the epoch.
         job_parameters: the parameters of the job.
+        inputs: the names of the operators whose records the operator reads, for error messages.
     """
 
     def __init__(
@@ -63,7 +64,9 @@ class OperatorContext(RuntimeContext):
         operator_state: OperatorStateBackend | None = None,
         now_ms: Callable[[], int] = wall_clock_of_machine,
         job_parameters: Mapping[str, str] = MappingProxyType({}),
+        inputs: Sequence[str] = (),
     ) -> None:
+        self.inputs = inputs
         self.name, self.uid = name, uid
         self.subtask, self.parallelism = subtask, parallelism
         self.max_parallelism, self.attempt = max_parallelism, attempt

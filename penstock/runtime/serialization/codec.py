@@ -42,6 +42,7 @@ class Codec:
         self.encode_value = values.encode
         self.encode_values = values.encode_all
         self.decode_value = values.decode
+        self.why_unsupported = values.why_unsupported
         self.encode_batch = batches.encode
         self.decode_batch = batches.decode
         self.encode_record_batch = batches.encode_record_batch

@@ -78,6 +78,7 @@ class ValueCodec:
 
     def __init__(self, registry: TypeRegistry) -> None:
         self._encoding = ValueEncoding(registry)
+        self.why_unsupported = self._encoding.why_unsupported
         self._pack = new_packer()
         self._unpack = new_unpacker()
         self._unpack_tuple = new_unpacker(use_list=False)

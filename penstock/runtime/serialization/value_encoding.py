@@ -118,6 +118,22 @@ class ValueEncoding:
             return lower_numpy(value)
         raise UnsupportedTypeError(_why_not(value, self._registry))
 
+    def why_unsupported(self, value: Any) -> str | None:
+        """Return why a value cannot be encoded, or None if its type is supported.
+
+        Values inside of a container are not examined.
+        """
+        kind = type(value)
+        supported = (
+            kind in ATOMS
+            or kind in LEAF_LOWERERS
+            or kind is dict
+            or kind in self._lowerers
+            or self._registry.serializer_of(kind) is not None
+            or is_numpy_scalar(kind)
+        )
+        return None if supported else _why_not(value, self._registry)
+
     def restore(self, items: list[Any]) -> Any:
         """Return the value of one lowered array whose items were restored before.
 

@@ -21,6 +21,7 @@ from penstock.runtime.task.operator_chain import ChainNode, close_all
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.declared_type import converted_batch
 from penstock.runtime.user_code.errors import to_job_error
+from penstock.runtime.user_code.first_records import check_first_records
 from penstock.snapshot.state import KeyedBackend
 
 __all__ = ["ChainRunner", "TypedChainRunner"]
@@ -151,6 +152,8 @@ class ChainRunner:
         """Pass the output of an operator to its child operators and partitioners."""
         operator = node.operator
         count = out.count
+        if not operator.records_out and out.arrow is None:
+            check_first_records(out.rows(), operator.name, self._codec.why_unsupported)
         operator.records_out += count
         # A consumer may change its records, and the other consumers must not see the change.
         # An Arrow batch never changes, and each consumer makes rows of its own.

@@ -15,6 +15,7 @@ from penstock.dataflow.graph.job_graph import Operator, OperatorKind, Partitioni
 from penstock.dataflow.graph.key_groups import key_group_range
 from penstock.dataflow.graph.keys import canonical
 from penstock.dataflow.graph.loop_waves import LoopWaves
+from penstock.dataflow.graph.operator_names import input_names
 from penstock.dataflow.sink import SinkWriter, WriterContext
 from penstock.dataflow.source import ReaderContext, SourceReader
 from penstock.runtime.network.channel_log import EdgeIdentity
@@ -332,7 +333,7 @@ class TaskFactory:
         return ChainNode(operator, children, partitioners, inner, back_edges, result_type)
 
     def _operator(self, node: ChainedOperator, parts: _TaskParts) -> RunningOperator:
-        info = node.operator
+        info, descriptor = node.operator, self._descriptor
         backend, operator_state = None, None
         if info.has_operator_state:
             operator_state = OperatorStateBackend(
@@ -353,6 +354,7 @@ class TaskFactory:
             operator_state,
             self._system.wall_clock,
             self._config.job_parameters,
+            input_names(descriptor.code.graph, info.id),
         )
         if info.kind is OperatorKind.SINK:
             sink = self._functions[info.id].function

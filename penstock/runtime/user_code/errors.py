@@ -11,7 +11,7 @@ with the same record.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Protocol
@@ -61,6 +61,10 @@ class FailedOperator(Protocol):
     @property
     def name(self) -> str:
         """Return the name of the operator."""
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """Return the names of the operators that the operator reads; empty if they are unknown."""
 
     def hint(self, error: BaseException) -> str:
         """Return advice about the error, to be appended to its message; may be empty."""
@@ -115,7 +119,11 @@ def to_job_error(
     if not is_user_error(error):
         raise error
     record = _render_current(operator.iterator, records)
+    own_place = place is None or place == operator.name
+    none_hint = _none_hint(record, operator.inputs if own_place else [repr(operator.name)])
     if isinstance(error, JobError):
+        if error.operator is None:
+            error.message += none_hint
         error.operator = error.operator or place or operator.name
         error.record = error.record or record
         # The caller raises the error from itself and so hides its cause, from which the
@@ -130,6 +138,7 @@ def to_job_error(
         message = str(error)
     elif place is not None:
         message = f"{type(error).__name__} in the {place}"
+        message += none_hint
     elif operator.is_connector:
         message = f"{type(error).__name__} in operator {operator.name!r}"
         # The line about a restart shows the first line of the message, and not the traceback.
@@ -138,7 +147,7 @@ def to_job_error(
         recoverability = connector_recoverability(error)
     else:
         message = f"{type(error).__name__} in operator {operator.name!r}"
-        message += operator.hint(error)
+        message += operator.hint(error) or none_hint
     return JobError(
         message,
         operator=place or operator.name,
@@ -167,6 +176,21 @@ def _render_current(iterator: Iterator[Any] | None, records: Records) -> str | N
     if index is None:
         return None
     return rendered(records[index])
+
+
+def _none_hint(record: str | None, inputs: Sequence[str]) -> str:
+    """Return advice for an error that the record None has caused, or else an empty text.
+
+    Arguments:
+        record: the text of the record.
+        inputs: the names of the operators that may have emitted it.
+    """
+    if record != "None" or not inputs:
+        return ""
+    return (
+        f": the record is None, which {' or '.join(inputs)} emitted. A function returns None where "
+        f"it has no return statement"
+    )
 
 
 def rendered(record: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from penstock.dataflow.errors import JobError
@@ -137,6 +137,11 @@ class TimestampedStream(WatermarkOutput):
     def name(self) -> str:
         """Return the name of the user's generator in errors."""
         return f"watermark generator of {self._operator!r}"
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """Return no names."""
+        return ()
 
     def hint(self, error: BaseException) -> str:
         """Return no advice."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.dataflow.columns.column_key import column_named
@@ -55,6 +55,11 @@ class TimestampAssignment:
     def name(self) -> str:
         """Return the name of the user's code in errors."""
         return f"timestamp assigner of {self._operator!r}"
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """Return no names."""
+        return ()
 
     def hint(self, error: BaseException) -> str:
         """Return no advice."""
