@@ -107,20 +107,32 @@ def test_a_job_gets_its_arguments_and_finds_its_neighbours_and_stdout_is_its_own
     assert report["operators"][0]["records_out"] == 2
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code", "to"),
+    [
+        (signal.SIGINT, 130, "program"),
+        (signal.SIGTERM, 143, "program"),
+        (signal.SIGTERM, 143, "JobManager"),
+    ],
+)
 def test_a_signal_stops_a_job_whose_resume_command_is_printed_and_nothing_is_lost(
-    tmp_path, job, number, code
+    tmp_path, job, number, code, to
 ):
-    args = ["run", job(NUMBERS), "--checkpoint-dir", "snapshots", "--progress", "none"]
+    args = ["run", job(NUMBERS), "--checkpoint-dir", "snapshots", "--progress", "plain"]
     running = subprocess.Popen(
         command(*args, "--", "400", "4"), cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     wait_until(
         lambda: (tmp_path / "out").exists() and committed(tmp_path / "out"), "committed output"
     )
-    running.send_signal(number)
+    if to == "program":
+        running.send_signal(number)
+    else:
+        assert running.stderr is not None
+        os.kill(int(re.findall(r"JobManager pid (\d+)", running.stderr.readline())[0]), number)
     _, said = running.communicate(timeout=PATIENCE)
     assert running.returncode == code
+    assert ("the JobManager received SIGTERM: stopping the job" in said) == (to == "JobManager")
     (resume,) = re.findall("stopped; resume with: penstock (.*)", said)
     assert resume == "run job.py --checkpoint-dir snapshots --resume -- 400 4"
     assert len(committed(tmp_path / "out")) < 400

@@ -28,7 +28,11 @@ from penstock.runtime.client.job_connection import JobConnection, JobProcess
 from penstock.runtime.client.job_follower import JobFollower
 from penstock.runtime.client.job_report import JobMonitor
 from penstock.runtime.client.source_preparation import prepared_sources
-from penstock.runtime.client.stop_signals import StopSignals, kill_at_second_interrupt
+from penstock.runtime.client.stop_signals import (
+    StopSignals,
+    end_program,
+    kill_at_second_interrupt,
+)
 from penstock.runtime.control.framing import MAX_FRAME
 from penstock.runtime.control.job_code import JobCode, pack
 from penstock.runtime.control.record_class_search import record_classes
@@ -128,6 +132,9 @@ class LocalExecutor:
                 signals.end_program()
             raise
         signals.end_program()
+        # Somebody may have stopped the JobManager itself. The rest of the program may need the
+        # output of a finished job.
+        end_program(monitor.signal)
         return result
 
     def submit(self, program: Program) -> JobClient:
@@ -186,3 +193,4 @@ def _records(
                 case "committed" | "finished":
                     yield from read_committed(folder, codec)
         monitor.result(job.wait())
+        end_program(monitor.signal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -93,6 +94,9 @@ class JobFollower:
                     self._handle(event)
                 ended = self._job.wait()
                 outcome = self._monitor.result(ended)
+                if self._monitor.signal is not None:
+                    name = signal.Signals(self._monitor.signal).name
+                    outcome = JobError(f"the JobManager received {name}, and stopped the job")
         except BaseException as error:
             outcome = error
         with self._lock:

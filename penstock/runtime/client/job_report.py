@@ -38,6 +38,11 @@ class JobMonitor:
         """Whether the JobManager has reported how the job ended."""
         return self._last is not None
 
+    @property
+    def signal(self) -> int | None:
+        """The number of the signal that has stopped the JobManager; None if there was none."""
+        return None if self._last is None else self._last.get("signal")
+
     def handle(self, event: dict[str, Any]) -> None:
         """Handle an event of the job, and pass it to the progress callback."""
         kind = event["event"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["StopSignals", "handling_signals", "kill_at_second_interrupt"]
+__all__ = ["StopSignals", "end_program", "handling_signals", "kill_at_second_interrupt"]
 
 _HINTS = {
     signal.SIGINT: "stopping the job; press Ctrl-C again to kill it",
@@ -53,16 +53,8 @@ class StopSignals:
             yield
 
     def end_program(self) -> None:
-        """End the program if it has received a signal.
-
-        Raises `KeyboardInterrupt` if the first signal was SIGINT, and `SystemExit` if it was
-        SIGTERM.
-        """
-        if not self._received:
-            return
-        if self._received[0] == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(128 + self._received[0])
+        """End the program if it has received a signal; see `end_program`."""
+        end_program(self._received[0] if self._received else None)
 
     def _handle(self, number: int, _: Any) -> None:
         self._received.append(number)
@@ -79,6 +71,18 @@ class StopSignals:
             self._progress({"event": "stopping", "text": hint})
         else:
             print(hint, file=sys.stderr, flush=True)
+
+
+def end_program(number: int | None) -> None:
+    """End the program because a signal has stopped its job; do nothing if `number` is None.
+
+    Raises `KeyboardInterrupt` if the signal is SIGINT, and `SystemExit` for any other signal.
+    """
+    if number is None:
+        return
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + number)
 
 
 @contextmanager

@@ -39,6 +39,7 @@ from penstock.runtime.jobmanager.reporting.job_events import (
     JobSnapshotAborted,
     JobSnapshotCompleted,
     JobStarted,
+    Note,
     WorkersStarted,
 )
 from penstock.runtime.jobmanager.reporting.job_log import JobLog
@@ -95,6 +96,8 @@ class JobServer:
         self._job: JobManager | None = None
         self._outbox = Outbox()
         self._ended = False
+        #: The first signal that has stopped the job.
+        self._signal: int | None = None
         self._worker_pids: list[int] = []
         self._stop_scope = trio.CancelScope()
         self._flushing = trio.CancelScope()
@@ -150,7 +153,8 @@ class JobServer:
                 nursery.start_soon(self._watch_signals, job, nursery)
             nursery.start_soon(self._report_status, job)
             with self._stop_scope:
-                self.observe(JobFinished(await job.run()))
+                outcome = await job.run()
+                self.observe(JobFinished(outcome, self._signal))
                 return 0
             raise JobError(
                 f"the job was stopped, but its last snapshot was not done within "
@@ -207,7 +211,11 @@ class JobServer:
 
     async def _watch_signals(self, job: JobManager, nursery: trio.Nursery) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            async for _ in signals:
+            async for number in signals:
+                if self._signal is None:
+                    self._signal = number
+                    name = signal.Signals(number).name
+                    self.observe(Note(f"the JobManager received {name}: stopping the job"))
                 self._stop(job, nursery)
 
     def _stop(self, job: JobManager, nursery: trio.Nursery) -> None:

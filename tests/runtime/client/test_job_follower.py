@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -106,6 +107,13 @@ def test_a_job_that_is_cancelled_is_canceled(job: FakeJob):
     with pytest.raises(JobError, match="the job was cancelled"):
         running.get_job_execution_result().result(60)
     assert running.get_job_status().result() is JobStatus.CANCELED
+
+
+def test_a_job_whose_jobmanager_was_stopped_by_a_signal_has_no_result(job: FakeJob):
+    running = client(job)
+    job.report({**FINISHED, "stopped": True, "signal": signal.SIGTERM}, None)
+    with pytest.raises(JobError, match="the JobManager received SIGTERM, and stopped the job"):
+        running.get_job_execution_result().result(60)
 
 
 def test_requested_snapshots_have_their_paths(job: FakeJob, tmp_path: Path):

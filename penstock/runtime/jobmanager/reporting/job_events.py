@@ -225,14 +225,21 @@ class JobFigures(JobEvent):
 
 @dataclass(frozen=True)
 class JobFinished(JobEvent):
-    """Reports that the job has ended without a failure."""
+    """Reports that the job has ended without a failure.
+
+    Arguments:
+        outcome: the outcome of the job.
+        signal: the number of the signal with which another process has stopped the JobManager;
+            None if there was none.
+    """
 
     NAME: ClassVar[str] = "finished"
     outcome: JobOutcome
+    signal: int | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """Return the event as a map, with the fields of the outcome as keys."""
-        return {"event": self.NAME, **vars(self.outcome)}
+        return {"event": self.NAME, "signal": self.signal, **vars(self.outcome)}
 
     @property
     def stopped(self) -> bool:

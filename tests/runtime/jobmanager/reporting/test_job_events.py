@@ -68,7 +68,8 @@ OUTCOME = JobOutcome(True, [], [], [], "4711", [5], [], {})
             JobFigures([], [], [1]),
             {"event": "status", "operators": [], "loops": [], "busy_workers": [1]},
         ),
-        (JobFinished(OUTCOME), {"event": "finished", **vars(OUTCOME)}),
+        (JobFinished(OUTCOME), {"event": "finished", "signal": None, **vars(OUTCOME)}),
+        (JobFinished(OUTCOME, 15), {"event": "finished", "signal": 15, **vars(OUTCOME)}),
         (JobFailed(ERROR), {"event": "failed", **ERROR}),
         (
             JobFailed(ERROR, {"lineage": ""}),
