@@ -32,6 +32,7 @@ from penstock.dataflow.program import (
     run_options,
 )
 from penstock.runtime.client.stop_signals import handling_signals
+from penstock.snapshot.storage.job_paths import JobPaths
 
 __all__ = ["Detached", "run_job"]
 
@@ -64,8 +65,9 @@ class MonitoredExecutor:
         self._records: list[CloseableIterator] = []
         #: Whether the job file has executed a program.
         self.executed = False
-        #: Whether the last program has a checkpoint folder, so that the user can resume it.
-        self.resumable = False
+        #: The checkpoint folder from which the user can resume the last program; None if it has
+        #: none.
+        self.folder: Path | None = None
         #: Whether the last program runs in batch mode.
         self.batch = False
 
@@ -93,6 +95,11 @@ class MonitoredExecutor:
 
         return CloseableIterator(shown(), records.close)
 
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether the last program has completed a snapshot, or was restored from one."""
+        return self._progress.last_snapshot is not None
+
     def close(self) -> None:
         """Stop all jobs whose records the job file has not read to the end."""
         for records in self._records:
@@ -101,7 +108,8 @@ class MonitoredExecutor:
     def _begin(self, program: Program) -> Executor:
         self.executed = True
         self.batch = program.config.runtime_mode is RuntimeExecutionMode.BATCH
-        self.resumable = program.config.checkpoint_dir is not None and not self.batch
+        folder = program.config.checkpoint_dir
+        self.folder = None if folder is None or self.batch else Path(folder).absolute()
         if self._name is not None:
             program.config.name = self._name
         return self._executor or local_executor(program.config)
@@ -162,8 +170,8 @@ def run_job(options: JobOptions, executor: Executor | None = None) -> int:
         return _exited(exit, options, monitored)
     except PenstockError as error:
         _report_error(error, path)
-        if monitored.resumable and progress.last_snapshot is not None:
-            print_message(f"resume with: {options.resume_command()}")
+        if monitored.folder is not None and monitored.has_snapshot:
+            print_message(_how_to_resume(options, monitored))
         return 1
     except BaseException as error:
         print_message("".join(_user_traceback(error)).rstrip())
@@ -222,8 +230,8 @@ def _exited(exit: SystemExit, options: JobOptions, executor: MonitoredExecutor) 
 
 
 def _stopped(options: JobOptions, executor: MonitoredExecutor, code: int) -> int:
-    if executor.resumable:
-        print_message(f"stopped; resume with: {options.resume_command()}")
+    if executor.folder is not None:
+        print_message(f"stopped; {_how_to_resume(options, executor)}")
     elif executor.batch:
         print_message("stopped; a job in batch mode publishes nothing before its end")
     elif executor.executed:
@@ -231,6 +239,15 @@ def _stopped(options: JobOptions, executor: MonitoredExecutor, code: int) -> int
     else:
         print_message("stopped")
     return code
+
+
+def _how_to_resume(options: JobOptions, executor: MonitoredExecutor) -> str:
+    """Return the command that resumes the job, or a text that says why it cannot be resumed."""
+    folder = executor.folder
+    if executor.has_snapshot and folder is not None and not JobPaths(folder).job.exists():
+        # A resume in a new folder would begin from the start, into the same output.
+        return f"there is nothing to resume from: the checkpoint folder {folder} is gone"
+    return f"resume with: {options.resume_command()}"
 
 
 def _ended(options: JobOptions, executor: MonitoredExecutor) -> int:

@@ -182,6 +182,15 @@ class Sink(ABC, Generic[T_contra]):
         """Return the committer, or None if the sink's writers publish their output at once."""
         return None
 
+    def earlier_output(self) -> str | None:
+        """Return a text that names the output of earlier runs, or None if there is none.
+
+        It is called if the user wants to resume a job, and there is no snapshot. The job then
+        begins from the start, and the text is a part of a warning. A sink that cannot find out
+        whether there is output need not override this method.
+        """
+        return None
+
     def validate(self) -> None:
         """Raise a `GraphError` if an argument of the sink is wrong.
 

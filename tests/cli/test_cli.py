@@ -36,6 +36,21 @@ sums.sink_to(FileSink("out", JsonLines()))
 env.execute("numbers")
 """
 
+LOSING = """
+from pathlib import Path
+from penstock import FileSink, StreamExecutionEnvironment
+
+def lose(number):
+    if any(Path("out").glob("part-*")) and Path("snapshots").exists():
+        Path("snapshots").rename("lost")
+    return number
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.enable_checkpointing(50)
+env.from_generator(lambda i: i, None, 200.0).map(lose).map(str).sink_to(FileSink("out"))
+env.execute()
+"""
+
 COLLECT = """
 from penstock import StreamExecutionEnvironment
 
@@ -140,6 +155,14 @@ def test_a_signal_stops_a_job_whose_resume_command_is_printed_and_nothing_is_los
     done = call(tmp_path, *resume.split())
     assert "resumed from snapshot" in done.stderr
     assert committed(tmp_path / "out") == list(range(400))
+
+
+def test_a_job_whose_checkpoint_folder_is_lost_is_not_said_to_be_resumable(tmp_path, job):
+    done = call(tmp_path, "run", job(LOSING), "--checkpoint-dir", "snapshots", code=1)
+    last = done.stderr.splitlines()[-1]
+    gone = tmp_path / "snapshots"
+    assert last == f"there is nothing to resume from: the checkpoint folder {gone} is gone"
+    assert "the checkpoint folder was removed or moved while the job ran" in done.stderr
 
 
 def test_every_kind_of_state_in_a_snapshot_is_shown(tmp_path):

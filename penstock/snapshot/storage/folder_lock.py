@@ -10,11 +10,22 @@ from pathlib import Path
 from penstock.dataflow.errors import ProtocolError, Recoverability, StoreError
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.filesystem.file_errors import raising_store_error, store_error
+from penstock.snapshot.storage.job_paths import JobPaths
 
 __all__ = ["FolderLock"]
 
 #: The error numbers of `FileSystem.lock` if locks do not work on the file system.
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
+
+_LOCK_GONE = (
+    "the lock was removed or replaced while this job ran, and another job may have taken the "
+    "folder, so this one ends"
+)
+_FOLDER_GONE = (
+    "the checkpoint folder was removed or moved while the job ran, so the job ends. If it was "
+    "moved, put it back and resume the job. If it is lost, the job can only begin from the start: "
+    "first remove the output that it has published, or its records will be there twice"
+)
 
 
 class FolderLock:
@@ -69,18 +80,19 @@ class FolderLock:
 
         Raises:
             ProtocolError: if this object has not taken the lock.
-            StoreError: if the lock file was removed or replaced.
+            StoreError: if the folder or its lock file was removed or replaced.
         """
         if self._token is None:
             raise ProtocolError("the store must be locked before its folder is changed")
         with raising_store_error("look at the lock", self._path):
-            if not self._files.holds(self._path, self._token):
-                raise StoreError(
-                    "the lock was removed or replaced while this job ran, and another job may "
-                    "have taken the folder, so this one ends",
-                    self._path,
-                    recoverability=Recoverability.NON_RECOVERABLE,
-                )
+            if self._files.holds(self._path, self._token):
+                return
+            gone = not self._files.exists(JobPaths(self._path.parent).job)
+        raise StoreError(
+            _FOLDER_GONE if gone else _LOCK_GONE,
+            self._path.parent if gone else self._path,
+            recoverability=Recoverability.NON_RECOVERABLE,
+        )
 
     def _holder(self) -> str:
         try:

@@ -125,6 +125,7 @@ def test_a_job_whose_checkpoint_folder_was_renamed_ends_at_once(tmp_path: Path):
         script=after_snapshots(2, lambda: folder.rename(tmp_path / "elsewhere") and None),
     )
     assert isinstance(ran.outcome, StoreError), ran
+    assert "the checkpoint folder was removed or moved" in str(ran.outcome)
     assert told(ran, "restarting") == []
 
 

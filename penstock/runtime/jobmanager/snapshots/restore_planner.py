@@ -29,6 +29,7 @@ from penstock.runtime.jobmanager.snapshots.record_classes import RecordClasses
 from penstock.runtime.jobmanager.snapshots.restored_output import take_over_output
 from penstock.runtime.jobmanager.snapshots.restored_snapshot import RestoredSnapshot
 from penstock.runtime.jobmanager.snapshots.snapshot_publisher import operator_entries
+from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.coordination.compatibility import Difference, require_compatible
 from penstock.snapshot.coordination.graph_compatibility import compare_graph, edges_in_flight
 from penstock.snapshot.coordination.restore_decision import (
@@ -147,7 +148,8 @@ class RestorePlanner:
             case Refuse(reason):
                 raise GraphError(f"{reason} [{self._store.paths.root}]")
             case FreshStart(lineage):
-                pass
+                if self._settings.resume is not None:
+                    notes += self._notes_about_output()
             case RestoreNewest(manifest, lineage):
                 parent = manifest.parent
                 restored = RestoredSnapshot(manifest, self._store.paths)
@@ -185,6 +187,21 @@ class RestorePlanner:
             for operator in self._code.graph.operators
             if operator.kind is OperatorKind.SOURCE and not operator.function.rewindable
         ]
+
+    def _notes_about_output(self) -> list[str]:
+        """Return a note for each sink that has output, although there is no snapshot."""
+        names = {info.uid: info.name for info in self._plan.operators}
+        notes = []
+        for uid, sink in self._sinks.items():
+            with calling(names[uid], "its earlier output could not be listed"):
+                output = sink.earlier_output()
+            if output is not None:
+                notes.append(
+                    f"there is no snapshot to resume from, and sink {names[uid]!r} has output "
+                    f"already: {output}. If an earlier run of this job wrote it, its records will "
+                    f"be there twice; then stop the job, and remove that output first"
+                )
+        return notes
 
     def _choose(self) -> _Choice:
         """Find the snapshot that the client requests.

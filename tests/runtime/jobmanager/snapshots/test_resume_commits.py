@@ -140,6 +140,20 @@ def test_a_sink_with_another_uid_goes_on_if_all_is_published(
     assert output.total() == len(output) == max(output) + 1 > 300
 
 
+def test_a_resume_without_a_snapshot_tells_of_the_output_that_is_there(
+    tmp_path: Path, config: JobConfig
+) -> None:
+    out = tmp_path / "out"
+    ran = run_program(program(to_files(out, 20), config), options=NEWEST)
+    outcome(ran)
+    assert "has output already" not in told(ran)
+    files = len(list(out.glob("part-*")))
+    shutil.rmtree(str(config.checkpoint_dir))
+    ran = run_program(program(to_files(out, 20), config), options=NEWEST)
+    assert f"has output already: {files} files in {out}" in told(ran)
+    assert "its records will be there twice" in told(ran)
+
+
 def test_output_without_a_sink_is_dropped_only_if_that_is_allowed(
     ledger: Ledger, config: JobConfig
 ) -> None:
