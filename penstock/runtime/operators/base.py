@@ -26,6 +26,7 @@ from penstock.runtime.operators.operator_state.checkpointing import (
     capture_operator_state,
     initialize_function,
 )
+from penstock.runtime.operators.requests import OperatorRequests
 from penstock.runtime.operators.side_outputs import SideOutputs
 from penstock.runtime.operators.user_loop import UserLoop
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
@@ -82,6 +83,11 @@ class RunningOperator(ABC):
     def inputs(self) -> Sequence[str]:
         """Return the names of the operators whose records the operator reads."""
         return self.context.inputs
+
+    @property
+    def requests(self) -> OperatorRequests | None:
+        """Return the requests of the operator; None if it emits all results in `process`."""
+        return None
 
     def follow(self, iterator: Any) -> None:
         """Use the iterator of a partitioner to find the record that caused an error.

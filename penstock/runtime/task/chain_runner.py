@@ -8,7 +8,6 @@ from penstock.dataflow.errors import StoreError
 from penstock.dataflow.time.watermark import NO_TIMESTAMP, Watermark
 from penstock.runtime.network.elements import TimeElement, WatermarkStatus
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.operators.event_time.watermark_operators import TimestampsOperator
@@ -58,8 +57,8 @@ class ChainRunner:
         #: The sinks among the operators, and those that must be flushed when the task is idle.
         self.sinks = [one for one in self.operators if isinstance(one, SinkOperator)]
         self.sinks_to_flush = [sink for sink in self.sinks if sink.flushes]
-        #: The first operator, if it has requests in flight; else None.
-        self.requests = first if isinstance(first := root.operator, AsyncWaitOperator) else None
+        #: The requests of the first operator; None if it has none.
+        self.requests = root.operator.requests
         self.loop = loop
         #: Whether the watermarks of the task leave its loop later than they advance in the task.
         self._held = loop is not None and not loop.watermarks.own_time

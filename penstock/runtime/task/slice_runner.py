@@ -8,7 +8,7 @@ from typing import Any
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel
-from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
+from penstock.runtime.operators.requests import OperatorRequests
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.batch_sizing import (
     MOST,
@@ -167,11 +167,11 @@ class RequestSliceRunner(SliceRunner):
     """Processes batches as far as the first operator has room for more requests.
 
     Arguments:
-        requests: the operator.
+        requests: the requests of the first operator.
         arguments: the arguments of `SliceRunner`.
     """
 
-    def __init__(self, requests: AsyncWaitOperator, *arguments: Any) -> None:
+    def __init__(self, requests: OperatorRequests, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._requests = requests
         #: The time since which the batch waits for requests, in seconds; None if it does not wait.

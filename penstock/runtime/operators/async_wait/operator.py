@@ -21,7 +21,6 @@ from penstock.dataflow.types import Row
 from penstock.runtime.network.elements import EndOfInput, LoopElement, TimeElement
 from penstock.runtime.operators.async_wait.request import Request
 from penstock.runtime.operators.async_wait.request_queues import (
-    Held,
     OrderedQueue,
     RequestQueue,
     UnorderedQueue,
@@ -29,6 +28,7 @@ from penstock.runtime.operators.async_wait.request_queues import (
 from penstock.runtime.operators.async_wait.request_timers import RequestTimers
 from penstock.runtime.operators.base import HOOK_BATCH, RunningOperator
 from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.requests import Held, OperatorRequests
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.user_code.async_calls.caller import AsyncCaller, Outcome
 from penstock.runtime.user_code.errors import to_job_error
@@ -83,6 +83,11 @@ class AsyncWaitOperator(RunningOperator):
         self._expected = 0
         #: The number of the newest snapshot that has the state of the operator.
         self._captured = 0
+
+    @property
+    def requests(self) -> OperatorRequests:
+        """Return the operator itself."""
+        return self
 
     # ---- the state of the operator
 

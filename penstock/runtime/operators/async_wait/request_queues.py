@@ -9,21 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Hashable
-from dataclasses import dataclass
 
-from penstock.runtime.network.elements import EndOfInput, LoopElement, TimeElement
 from penstock.runtime.operators.async_wait.request import Request
+from penstock.runtime.operators.requests import Held
 
-__all__ = ["Held", "OrderedQueue", "RequestQueue", "UnorderedQueue"]
-
-
-@dataclass(frozen=True)
-class Held:
-    """An element of an input channel that waits for the requests before it."""
-
-    channel: Hashable
-    element: TimeElement | LoopElement | EndOfInput
+__all__ = ["OrderedQueue", "RequestQueue", "UnorderedQueue"]
 
 
 class RequestQueue(ABC):

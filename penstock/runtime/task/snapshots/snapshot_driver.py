@@ -111,6 +111,18 @@ class SnapshotDriver:
         can_log_again = self._in_flight is not None and self._gate.replay_bytes <= REPLAY_BYTES
         return self._gate.replaying and not can_log_again
 
+    @property
+    def may_emit(self) -> bool:
+        """Return whether the task may read its source, fire timers by the clock, and so on.
+
+        A task emits nothing by itself after the final barrier, or while it is halted.
+        """
+        return not (self.final_barrier_passed or self.halted)
+
+    def timed_out(self) -> bool:
+        """Return whether the alignment of a snapshot has timed out."""
+        return self.timer is not None and self._clock() >= self.timer[0]
+
     # ---- methods that deliver events
 
     def inject(self, barrier: Barrier) -> None:
@@ -146,7 +158,7 @@ class SnapshotDriver:
 
     def check_timer(self) -> None:
         """Notify the protocol if the alignment of a snapshot has timed out."""
-        if self.timer is not None and self._clock() >= self.timer[0]:
+        if self.timer is not None and self.timed_out():
             (_, number), self.timer = self.timer, None
             self.notify(AlignmentTimedOut(number))
 

@@ -14,8 +14,8 @@ from penstock.dataflow.async_io import AsyncOperation
 from penstock.dataflow.time.watermark import NO_TIMESTAMP, Watermark
 from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
 from penstock.runtime.operators.async_wait.request import Request
-from penstock.runtime.operators.async_wait.request_queues import Held
 from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.requests import Held
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry

@@ -9,11 +9,11 @@ import pytest
 from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.operators.async_wait.request import Request
 from penstock.runtime.operators.async_wait.request_queues import (
-    Held,
     OrderedQueue,
     RequestQueue,
     UnorderedQueue,
 )
+from penstock.runtime.operators.requests import Held
 from tests.sizes import sized
 
 SEEDS = sized(200, 5_000)

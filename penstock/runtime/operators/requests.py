@@ -1,0 +1,53 @@
+"""The requests of an operator, as its task sees them.
+
+An operator that emits records later than it has received their inputs, such as `AsyncWaitOperator`,
+has requests in flight. They are like a longer input channel: elements without records wait behind
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.runtime.network.elements import EndOfInput, LoopElement, TimeElement
+from penstock.runtime.serialization.record_batch import RecordBatch
+
+__all__ = ["Held", "OperatorRequests"]
+
+
+@dataclass(frozen=True)
+class Held:
+    """An element of an input channel that waits for the requests before it."""
+
+    channel: Hashable
+    element: TimeElement | LoopElement | EndOfInput
+
+
+class OperatorRequests(Protocol):
+    """The requests of an operator, which must be the first one of its chain."""
+
+    @property
+    def room(self) -> int:
+        """Return the number of records that the operator takes now."""
+
+    @property
+    def ready(self) -> bool:
+        """Return whether `next_output` has something to do."""
+
+    @property
+    def holds(self) -> bool:
+        """Return whether an element that comes now must wait for requests before it."""
+
+    def hold(self, channel: Hashable, element: TimeElement | LoopElement | EndOfInput) -> None:
+        """Let an element of a channel wait for the requests before it."""
+
+    def next_output(self) -> RecordBatch | Held:
+        """Return the next results, or a held element whose turn it is."""
+
+    def expect_barrier(self, number: int) -> None:
+        """Take records without a limit until the barrier of a snapshot has arrived."""
+
+    def snapshot_over(self, number: int) -> None:
+        """Note that the barrier of a snapshot has arrived, or does not come any more."""
