@@ -14,7 +14,7 @@ from penstock.runtime.control.framing import receive_blocking, send_blocking
 from penstock.runtime.control.packing import unpack_event
 from penstock.runtime.control.requests import Order, encode_order
 from penstock.runtime.system.children import child_command
-from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
+from penstock.runtime.system.limits import PROCESS_FILES, how_ended, require_open_files
 
 __all__ = ["JobConnection", "JobProcess", "SocketConnection"]
 
@@ -149,4 +149,4 @@ class JobProcess(SocketConnection):
         """Wait until the process has ended, and return its exit code or signal as text."""
         code = self.process.wait()
         self._socket.close()
-        return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        return how_ended(code)

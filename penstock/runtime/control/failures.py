@@ -6,6 +6,7 @@ the JobManager in this way, and the JobManager sends them to its client.
 
 from __future__ import annotations
 
+import logging
 import traceback
 from typing import Any, TypeVar
 
@@ -20,10 +21,13 @@ from penstock.dataflow.errors import (
 )
 from penstock.runtime.control.messages import Failed
 from penstock.runtime.control.packing import malformed
+from penstock.runtime.system.limits import memory_limit
+from penstock.snapshot.storage.filesystem.file_errors import store_error
 
 __all__ = [
     "ConnectionLost",
     "describe",
+    "describe_unexpected",
     "details_of",
     "failure_message",
     "failure_of",
@@ -33,6 +37,8 @@ __all__ = [
     "recreate",
     "sentence_of",
 ]
+
+logger = logging.getLogger(__name__)
 
 ErrorT = TypeVar("ErrorT", bound=Exception)
 
@@ -51,6 +57,8 @@ _FAMILIES: dict[str, type[PenstockError]] = {
 }
 #: The classes of errors that are sent with the fields of a `JobError`, keyed by name.
 _JOB_ERRORS: dict[str, type[JobError]] = {"JobError": JobError, "ConnectionLost": ConnectionLost}
+#: The text of Python's error if the system refuses a thread.
+_NO_THREAD = "can't start new thread"
 #: The maximum length of a record in the text of a failure, in characters. The rest is left out.
 MAX_RECORD = 100
 
@@ -101,10 +109,25 @@ def failure_message(chain: int, subtask: int, error: BaseException) -> Failed:
     if isinstance(error, PenstockError) and not isinstance(error, ProtocolError):
         described = describe(error)
     else:
-        # The error is a bug of the engine. Its traceback shows no user code, but locates the bug.
-        text = "".join(traceback.format_exception(error))
-        described = {"family": "ProtocolError", "message": printable(f"{text}\n{error}")}
+        described = describe_unexpected(error)
     return Failed(chain, subtask, described, recoverability_of(error).value)
+
+
+def describe_unexpected(error: BaseException) -> dict[str, Any]:
+    """Return an error that the engine does not raise on purpose as plain values.
+
+    If a disk, the network or a limit of the process has failed, the message says that. Any other
+    error is a bug of the engine. Its traceback shows no user code, but locates the bug.
+    """
+    text = "".join(traceback.format_exception(error))
+    if isinstance(error, OSError) and recoverability_of(error) is not Recoverability.RECOVERABLE:
+        logger.debug("%s", text)
+        return describe(store_error("continue", error.filename, error))
+    if isinstance(error, RuntimeError) and str(error) == _NO_THREAD:
+        logger.debug("%s", text)
+        limit = memory_limit() or "the number of processes is limited (ulimit -u)"
+        return describe(JobError(f"{_NO_THREAD}: {limit}; raise the limit"))
+    return {"family": "ProtocolError", "message": printable(f"{text}\n{error}")}
 
 
 def failure_of(message: Failed) -> PenstockError:

@@ -20,6 +20,7 @@ from penstock.runtime.control.requests import Order, encode_order
 from penstock.runtime.control.restart_texts import LEVELS, RestartTexts
 from penstock.runtime.dispatcher.job_registry import JobRecord, JobRegistry
 from penstock.runtime.system.children import child_command
+from penstock.runtime.system.limits import how_ended
 from penstock.runtime.user_code.process_logging import LEVEL_VARIABLE, log_line
 
 __all__ = ["JobRunner"]
@@ -103,8 +104,7 @@ class JobRunner:
         # When the connection is closed, the JobManager stops its job with a last snapshot.
         await self._frames.aclose()
         code = await self._process.wait()
-        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-        how += broken
+        how = how_ended(code) + broken
         if self._outcome is None:
             record.error = f"its JobManager process {how}"
             self._log(logging.ERROR, record.error)

@@ -23,7 +23,7 @@ import trio
 
 from penstock.dataflow.errors import JobError, PenstockError, ProtocolError
 from penstock.dataflow.nested_jobs import running_as
-from penstock.runtime.control.failures import describe
+from penstock.runtime.control.failures import describe, describe_unexpected
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.outbox import Outbox
 from penstock.runtime.control.packing import build_from_map, pack_event
@@ -165,11 +165,7 @@ class JobServer:
         except BaseException as error:
             if not is_user_error(error):
                 raise
-            import traceback
-
-            text = "".join(traceback.format_exception(error))
-            told = {"family": "ProtocolError", "message": f"{text}\nthe JobManager failed"}
-            self.observe(JobFailed(told, self._report()))
+            self.observe(JobFailed(describe_unexpected(error), self._report()))
         return 1
 
     def _report(self) -> dict[str, Any]:

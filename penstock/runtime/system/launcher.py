@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,6 +12,7 @@ import trio
 
 from penstock.runtime.control.packing import malformed, pack, unpack
 from penstock.runtime.system.children import child_command
+from penstock.runtime.system.limits import FAULTS, how_ended
 
 __all__ = [
     "EXIT_JOBMANAGER_LOST",
@@ -25,9 +25,6 @@ __all__ = [
 
 #: The exit code of a worker that has lost its connection to the JobManager.
 EXIT_JOBMANAGER_LOST = 3
-#: The signals that the kernel or the C library sends to a process for an error of its own code.
-_FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
-
 
 #: Settings of the C library's allocator in workers; the environment of the job overrides them. By
 #: default, glibc returns the memory of a large array to the kernel when the array is freed. The
@@ -104,10 +101,7 @@ class ProcessHandle:
 
     async def wait(self) -> str:
         """Wait until the process has ended, and return its exit code or signal as text."""
-        code = await self._process.wait()
-        if code < 0:
-            return f"was killed by signal {-code}"
-        return f"exited with code {code}"
+        return how_ended(await self._process.wait())
 
     @property
     def crashed(self) -> bool:
@@ -119,7 +113,7 @@ class ProcessHandle:
         code = self._process.returncode
         if code is None or code == EXIT_JOBMANAGER_LOST:
             return False
-        return code > 0 or -code in _FAULTS
+        return code > 0 or -code in FAULTS
 
     def kill(self) -> None:
         """Send SIGKILL to the process."""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import resource
+import signal
 
 from penstock.dataflow.errors import JobError, Recoverability
 
-__all__ = ["PROCESS_FILES", "require_open_files"]
+__all__ = ["FAULTS", "PROCESS_FILES", "how_ended", "memory_limit", "require_open_files"]
 
 #: The number of open files that each process of a job needs, without its connections.
 PROCESS_FILES = 64
+#: The signals that the kernel or the C library sends to a process for an error of its own code.
+FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+#: The limits of the memory of a process, and the options of `ulimit` that set them.
+_MEMORY = ((resource.RLIMIT_AS, "-v"), (resource.RLIMIT_DATA, "-d"))
 
 
 def require_open_files(needed: int, what: str = "the job") -> None:
@@ -32,3 +37,34 @@ def require_open_files(needed: int, what: str = "the job") -> None:
             recoverability=Recoverability.NON_RECOVERABLE,
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def memory_limit() -> str | None:
+    """Return a text that names the limit of a process's memory; None if there is no limit.
+
+    The processes of a job have the same limit as the process that starts them.
+    """
+    for limit, option in _MEMORY:
+        soft, _ = resource.getrlimit(limit)
+        if soft != resource.RLIM_INFINITY:
+            return (
+                f"the memory of each process is limited to {soft / 1e6:,.0f} MB (ulimit {option})"
+            )
+    return None
+
+
+def how_ended(code: int) -> str:
+    """Return a text that says how a process has ended.
+
+    RocksDB, NumPy and others abort a process that gets no memory. So the text names the limit of
+    the memory, if there is one.
+
+    Arguments:
+        code: the exit code of the process, or the negative number of the signal that ended it.
+    """
+    if code >= 0:
+        return f"exited with code {code}"
+    text, limit = f"was killed by signal {-code}", memory_limit()
+    if -code in FAULTS and limit is not None:
+        text += f": {limit}, which may be too little; raise the limit"
+    return text

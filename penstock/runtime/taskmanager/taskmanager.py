@@ -23,7 +23,7 @@ from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.handshake import AuthenticationError, client_handshake
 from penstock.runtime.control.outbox import Outbox
 from penstock.runtime.system.launcher import WorkerSpec
-from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
+from penstock.runtime.system.limits import PROCESS_FILES, memory_limit, require_open_files
 from penstock.runtime.system.system import System
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.channel_factory import ChannelFactory
@@ -259,6 +259,8 @@ class TaskManager:
             if isinstance(error, MemoryError) or not isinstance(error, Exception):
                 # The error was raised outside of operators, for example in a module of the user.
                 text = f"the worker ended with {type(error).__name__}: {error}"
+                if isinstance(error, MemoryError) and (limit := memory_limit()) is not None:
+                    text += f"; {limit}"
                 error = JobError(text, user_traceback=user_traceback(error))
             self._fail(error, task)
 

@@ -1,14 +1,21 @@
 """What the operating system does not give: a clear error, before anything is started."""
 
+import errno
+import os
 import resource
+import signal
+from pathlib import Path
 
 import pytest
 import trio
 
 from penstock import GraphError, JobError, StreamExecutionEnvironment
-from penstock.dataflow.errors import Recoverability
-from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
+from penstock.dataflow.errors import PenstockError, Recoverability, StoreError
+from penstock.runtime.control.failures import failure_message, failure_of
+from penstock.runtime.system.limits import PROCESS_FILES, how_ended, require_open_files
 from penstock.runtime.system.transport import SocketTransport
+from penstock.snapshot.state.rocksdb.database import RocksDatabase
+from penstock.snapshot.state.rocksdb.options import SharedMemory
 
 
 @pytest.fixture
@@ -51,3 +58,54 @@ def test_a_host_that_is_not_of_this_machine_is_named():
     assert isinstance(error, GraphError)
     assert error.recoverability is Recoverability.NON_RECOVERABLE
     assert "cannot listen at '203.0.113.7'" in str(error)
+
+
+def test_a_process_that_crashes_below_a_limit_of_memory_names_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: unlimited)
+    assert how_ended(-signal.SIGABRT) == "was killed by signal 6"
+    limits: dict[int, tuple[int, int]] = {}
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: limits.get(kind, unlimited))
+    for kind, option in ((resource.RLIMIT_AS, "-v"), (resource.RLIMIT_DATA, "-d")):
+        limits.clear()
+        limits[kind] = (300 << 20, 300 << 20)
+        told = how_ended(-signal.SIGABRT)
+        assert told.startswith("was killed by signal 6: the memory of each process is limited")
+        assert f"315 MB (ulimit {option})" in told and told.endswith("raise the limit")
+        assert how_ended(-signal.SIGKILL) == "was killed by signal 9"
+        assert how_ended(1) == "exited with code 1"
+
+
+def reported(error: BaseException) -> PenstockError:
+    """What the JobManager knows of an error that the engine of a worker has raised."""
+    return failure_of(failure_message(0, 0, error))
+
+
+def test_a_failure_of_the_system_is_told_in_one_line():
+    full = reported(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/full"))
+    assert isinstance(full, StoreError) and full.recoverability is Recoverability.ENVIRONMENT
+    assert str(full).startswith("cannot continue: the disk is full") and "/full" in str(full)
+    large = reported(OSError(errno.EFBIG, os.strerror(errno.EFBIG), "/big"))
+    assert large.recoverability is Recoverability.NON_RECOVERABLE and "ulimit -f" in str(large)
+    thread = reported(RuntimeError("can't start new thread"))
+    assert str(thread).startswith("can't start new thread: ") and "raise the limit" in str(thread)
+    for error in (full, large, thread):
+        assert "\n" not in str(error)
+    # If a file is missing, the engine may have a bug, which the traceback locates.
+    missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    assert "FileNotFoundError" in str(reported(missing))
+
+
+def test_a_database_that_cannot_be_created_says_why_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*_: object, **__: object) -> None:
+        raise Exception(f"IO error: While appending to file: x: {os.strerror(errno.EFBIG)}")
+
+    monkeypatch.setattr("penstock.snapshot.state.rocksdb.database.Rdict", refuse)
+    with pytest.raises(StoreError, match="cannot create keyed state") as caught:
+        RocksDatabase.create(tmp_path / "db", SharedMemory(1 << 20))
+    assert caught.value.recoverability is Recoverability.NON_RECOVERABLE
+    assert "raise it (ulimit -f)" in str(caught.value) and "\n" not in str(caught.value)

@@ -35,6 +35,7 @@ from penstock.snapshot.state.preparation.backoff import Backoff
 from penstock.snapshot.state.rocksdb.database import RocksDatabase
 from penstock.snapshot.state.rocksdb.errors import no_room_message, rocks_recoverability
 from penstock.snapshot.storage.filesystem.durable_files import sync_file, sync_path, write_file
+from penstock.snapshot.storage.filesystem.file_errors import with_advice
 
 __all__ = ["CheckpointFiles", "link_or_copy"]
 
@@ -248,7 +249,7 @@ class CheckpointFiles:
         except Exception as error:
             # All exceptions are caught, since rocksdict does not define an exception class.
             raise StoreError(
-                f"cannot write the checkpoint of a state: {error}",
+                f"cannot write the checkpoint of a state: {with_advice(error)}",
                 target,
                 recoverability=rocks_recoverability(error),
             ) from error

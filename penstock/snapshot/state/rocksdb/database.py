@@ -29,6 +29,7 @@ from penstock.snapshot.state.rocksdb.blocks import BLOCKS
 from penstock.snapshot.state.rocksdb.errors import rocks_recoverability
 from penstock.snapshot.state.rocksdb.options import SharedMemory, database_options
 from penstock.snapshot.state.rocksdb.table_files import CheckpointContent, TableFiles
+from penstock.snapshot.storage.filesystem.file_errors import with_advice
 
 __all__ = ["CHECKSUM_BYTES", "RocksDatabase"]
 
@@ -78,11 +79,18 @@ class RocksDatabase:
         shared: SharedMemory,
         make_options: Callable[[SharedMemory], Options] = database_options,
     ) -> RocksDatabase:
-        """Remove `folder` if it exists, and open an empty database there. This is slow."""
-        if folder.exists():
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True)
-        return cls(folder, shared, make_options)
+        """Remove `folder` if it exists, and open an empty database there. This is slow.
+
+        Raises:
+            StoreError: if the database cannot be created.
+        """
+        try:
+            if folder.exists():
+                shutil.rmtree(folder)
+            folder.mkdir(parents=True)
+            return cls(folder, shared, make_options)
+        except Exception as error:
+            raise _explained("create", folder, error) from error
 
     # --- methods that read and write rows ---
 
@@ -172,12 +180,7 @@ class RocksDatabase:
         return explained()
 
     def _explain(self, what: str, error: Exception) -> StoreError:
-        # rocksdict does not define an exception class, so the text of the error is examined.
-        return StoreError(
-            f"cannot {what} keyed state: {error}",
-            self.folder,
-            recoverability=rocks_recoverability(error),
-        )
+        return _explained(what, self.folder, error)
 
     def holds_blocks(self) -> bool:
         """Return whether the database holds at least one block."""
@@ -268,3 +271,12 @@ class RocksDatabase:
             self._database.close()
         except Exception as error:
             raise StoreError(f"cannot close the state: {error}", self.folder) from error
+
+
+def _explained(what: str, folder: Path, error: Exception) -> StoreError:
+    # rocksdict does not define an exception class, so the text of the error is examined.
+    return StoreError(
+        f"cannot {what} keyed state: {with_advice(error)}",
+        folder,
+        recoverability=rocks_recoverability(error),
+    )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
 
-__all__ = ["store_error", "raising_store_error"]
+__all__ = ["raising_store_error", "store_error", "with_advice"]
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full; make room, or keep fewer checkpoints",
@@ -21,6 +22,7 @@ _ADVICE = {
     errno.ENOTDIR: "a part of the path is a file; use another folder",
     errno.EIO: "the disk failed; look at the system's log",
     errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
+    errno.EFBIG: "a file is larger than the limit of the file size; raise it (ulimit -f)",
 }
 
 
@@ -38,7 +40,7 @@ def raising_store_error(doing: str, path: Path) -> Iterator[None]:
         raise store_error(doing, path, error) from error
 
 
-def store_error(doing: str, path: Path, error: OSError) -> StoreError:
+def store_error(doing: str, path: Path | None, error: OSError) -> StoreError:
     """Return a `StoreError` with advice for the user, made from an `OSError`.
 
     Arguments:
@@ -48,3 +50,13 @@ def store_error(doing: str, path: Path, error: OSError) -> StoreError:
     """
     advice = _ADVICE.get(error.errno or 0, error.strerror or str(error))
     return StoreError(f"cannot {doing}: {advice}", error.filename or path)
+
+
+def with_advice(error: Exception) -> str:
+    """Return the text of an error of a database, and advice if a file operation has failed.
+
+    The text of such an error contains the text of the system, but no error number.
+    """
+    text = str(error)
+    advice = [advice for number, advice in _ADVICE.items() if os.strerror(number) in text]
+    return "; ".join([text, *advice[:1]])
