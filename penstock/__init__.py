@@ -108,6 +108,13 @@ if TYPE_CHECKING:
         JobID,
         JobStatus,
     )
+    from penstock.dataflow.metrics import (
+        Counter,
+        Distribution,
+        Meter,
+        Metric,
+        MetricGroup,
+    )
     from penstock.dataflow.operator_state import (
         BroadcastState,
         CheckpointedFunction,
@@ -284,10 +291,12 @@ __all__ = [
     "CountTumblingWindowAssigner",
     "CountWindow",
     "CountWindowSerializer",
+    "Counter",
     "CsvRows",
     "DataStream",
     "DataStreamSink",
     "DeltaEvictor",
+    "Distribution",
     "Duration",
     "DynamicEventTimeSessionWindows",
     "DynamicProcessingTimeSessionWindows",
@@ -347,6 +356,9 @@ __all__ = [
     "MapStateDescriptor",
     "MemorySize",
     "MergingWindowAssigner",
+    "Meter",
+    "Metric",
+    "MetricGroup",
     "NO_TIMESTAMP",
     "NeverTrigger",
     "NoWatermarks",

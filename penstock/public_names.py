@@ -38,6 +38,7 @@ _WHERE = {
     ),
     "penstock.dataflow.graph.keys": "KeyRefusedError",
     "penstock.dataflow.job_client": "JobClient JobID JobStatus",
+    "penstock.dataflow.metrics": "Counter Distribution Meter Metric MetricGroup",
     "penstock.dataflow.operator_state": (
         "BroadcastState CheckpointedFunction FunctionInitializationContext "
         "FunctionSnapshotContext OperatorStateStore ReadOnlyBroadcastState"

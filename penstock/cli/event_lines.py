@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.cli.text_format import loop_text, size_text
-from penstock.runtime.client.restart_reports import logging_shows
-from penstock.runtime.control.restart_texts import RestartTexts
+from penstock.runtime.client.job_warnings import logging_shows
+from penstock.runtime.control.metric_texts import metric_texts
+from penstock.runtime.control.warning_texts import WarningTexts
 
 __all__ = ["EventLines"]
 
@@ -46,7 +47,7 @@ class EventLines:
         self._pids: list[int] = []
         self._busy: list[int] = []
         self._spilled: dict[str, int] = {}
-        self._restarts = RestartTexts()
+        self._texts = WarningTexts()
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Print the lines that describe an event. Some events are not printed."""
@@ -74,9 +75,7 @@ class EventLines:
                     f"waiting for {event['waiting']}"
                 )
             case "restarting" | "restarted" | "giving_up":
-                text = self._restarts.text(event)
-                if text is not None and not logging_shows():
-                    self._print(text)
+                self._warn(event)
             case "note":
                 self._print(f"note: {event['text']}")
             case "stopping":
@@ -86,6 +85,12 @@ class EventLines:
                 self._growing_loops(event["loops"])
             case "finished":
                 self._finished(event)
+
+    def _warn(self, event: dict[str, Any]) -> None:
+        texts = self._texts.texts(event)
+        if not logging_shows():
+            for text in texts:
+                self._print(text)
 
     def _snapshot(self, event: dict[str, Any]) -> None:
         now = self._clock()
@@ -126,6 +131,9 @@ class EventLines:
             self._print(
                 f"  {row['name']:{width}}  in {row['records_in']:,}  out {row['records_out']:,}"
             )
+        for line in metric_texts(event["metrics"]):
+            self._print(f"  {line}")
+        self._warn(event)
         how = "stopped" if event["stopped"] else "finished"
         self._print(
             f"{how} after {self._clock() - self._began:.1f} s: "

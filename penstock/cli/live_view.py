@@ -10,6 +10,7 @@ from penstock.cli.event_lines import EventLines
 from penstock.cli.text_format import duration_text, loop_text, size_text, watermark_text
 from penstock.dataflow.time.watermark import MAX_WATERMARK
 from penstock.runtime.control.failures import sentence_of
+from penstock.runtime.control.metric_texts import loss_texts, metric_texts
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -49,6 +50,7 @@ class LiveView:
         self._restarts = 0
         self._cause = ""
         self._loops: list[dict[str, Any]] = []
+        self._metrics: list[dict[str, Any]] = []
         self._live = Live(
             console=self._console,
             get_renderable=self.render,
@@ -71,7 +73,7 @@ class LiveView:
         match event["event"]:
             case "status":
                 self._before, self._status = self._status, (self._clock(), event["operators"])
-                self._loops = event["loops"]
+                self._loops, self._metrics = event["loops"], event["metrics"]
             case "snapshot":
                 self._snapshot = (self._clock(), event)
             case "restarting":
@@ -79,7 +81,7 @@ class LiveView:
                 self._cause = sentence_of(event)
 
     def render(self) -> RenderableType:
-        """Return the table of operators, and lines about loops, snapshots and restarts."""
+        """Return the table of operators, and lines about loops, metrics, snapshots and restarts."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -94,6 +96,8 @@ class LiveView:
             times = self._event_time(row) if timed else []
             table.add_row(*(Text(cell) for cell in [*cells, *times]))
         lines = [Text(loop_text(loop)) for loop in self._loops]
+        texts = [*metric_texts(self._metrics), *loss_texts(self._metrics)]
+        lines += [Text(text) for text in texts]
         lines.append(Text(self._snapshot_text()))
         if self._restarts:
             lines.append(Text(f"restarts: {self._restarts}, the last: {self._cause}"))

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, Self
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.config import JobConfig, RuntimeExecutionMode
 from penstock.dataflow.graph.job_graph import JobGraph, OperatorKind, OperatorOutput
+from penstock.dataflow.metrics import find_metric
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.type_variables import T_co
 
@@ -68,6 +69,8 @@ class JobExecutionResult(PyFlinkNames):
             number of bytes on disk.
         totals: the sums over the whole run: snapshots, snapshot_ms, snapshot_bytes_new, restarts
             and restart_seconds.
+        metrics: the metrics of all operators, one map each: operator, uid, name, kind, variables,
+            value and subtasks. See the page *Metrics*.
     """
 
     _missing: ClassVar[Mapping[str, str]] = dict.fromkeys(
@@ -84,6 +87,7 @@ class JobExecutionResult(PyFlinkNames):
     stopped: bool = False
     loops: list[dict[str, Any]] = field(default_factory=list)
     totals: dict[str, Any] = field(default_factory=dict)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return (
@@ -99,6 +103,26 @@ class JobExecutionResult(PyFlinkNames):
     def get_net_runtime(self) -> int:
         """Return the duration of the job, in milliseconds. (Flink: `getNetRuntime`.)"""
         return round(self.wall_seconds * 1000)
+
+    def metric(self, name: str, operator: str | None = None) -> Any:
+        """Return the value of a metric, over all subtasks and all attempts of the job.
+
+            result = env.execute()
+            assert result.metric("invalid") == 3
+
+        Arguments:
+            name: the name of the metric, with the names of its groups before it: `parser.invalid`.
+            operator: the name or the uid of its operator; needed only if several have this metric.
+
+        Returns:
+            An integer for a counter; a map with `count` and `rate` for a meter; with `count`,
+            `sum`, `min`, `max` and `mean` for a distribution; with `min`, `max` and `sum` over the
+            subtasks for a gauge.
+
+        Raises:
+            GraphError: if there is no such metric, or if several operators have it.
+        """
+        return find_metric(self.metrics, name, operator)
 
 
 def _count(items: Sequence[object], name: str) -> str:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic
 
+from penstock.dataflow.metrics import MetricGroup
 from penstock.dataflow.record_codec import RecordCodec
 from penstock.dataflow.type_variables import T_contra
 
@@ -60,6 +61,7 @@ class WriterContext:
         parallelism: the number of subtasks, which is the number of writers.
         attempt: the number of the execution attempt, which increases with each restart.
         lineage: the id of the lineage of this run's snapshots.
+        metrics: the metrics of the sink in this subtask.
     """
 
     uid: str
@@ -68,6 +70,7 @@ class WriterContext:
     parallelism: int
     attempt: int
     lineage: str
+    metrics: MetricGroup = field(default_factory=MetricGroup, compare=False)
 
 
 class SinkWriter(ABC):

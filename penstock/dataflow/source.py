@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple
 
 from penstock.dataflow.errors import JobError
+from penstock.dataflow.metrics import MetricGroup
 from penstock.dataflow.record_codec import RecordCodec
 from penstock.dataflow.time.watermark import NO_TIMESTAMP
 from penstock.dataflow.type_variables import T_co
@@ -122,11 +123,13 @@ class ReaderContext:
         uid: the uid of the source's operator.
         subtask: the index of the subtask.
         parallelism: the number of subtasks.
+        metrics: the metrics of the source in this subtask.
     """
 
     uid: str
     subtask: int
     parallelism: int
+    metrics: MetricGroup = field(default_factory=MetricGroup, compare=False)
 
 
 @dataclass(frozen=True)

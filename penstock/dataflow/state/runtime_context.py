@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import overload
 
+from penstock.dataflow.metrics import MetricGroup
 from penstock.dataflow.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -80,6 +81,14 @@ class RuntimeContext(KeyedStateStore):
     @abstractmethod
     def get_attempt_number(self) -> int:
         """Return the number of earlier execution attempts of the job, which is 0 at first."""
+
+    @abstractmethod
+    def get_metrics_group(self) -> MetricGroup:
+        """Return the metrics of the operator in this subtask. (Flink: `getMetricGroup`.)
+
+        A function makes its metrics in `open`, for example
+        `self.invalid = runtime_context.get_metrics_group().counter("invalid")`.
+        """
 
     def get_job_parameters(self) -> Mapping[str, str]:
         """Return the parameters of the job: see `ExecutionConfig.set_global_job_parameters`."""

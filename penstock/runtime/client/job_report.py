@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.dataflow.errors import StoreError
 from penstock.dataflow.program import JobExecutionResult, Program, RunOptions
-from penstock.runtime.client.restart_reports import RestartReports
+from penstock.runtime.client.job_warnings import JobWarnings
 from penstock.runtime.control.failures import recreate
 
 __all__ = ["JobMonitor"]
@@ -30,7 +30,7 @@ class JobMonitor:
         self._options = options
         self._began = began
         self._last: dict[str, Any] | None = None
-        self._restarts = RestartReports(shown=options.progress is not None)
+        self._restarts = JobWarnings(shown=options.progress is not None)
         self.pids: dict[str, Any] = {}
 
     @property
@@ -93,6 +93,7 @@ class JobMonitor:
             last["stopped"],
             last["loops"],
             last["totals"],
+            last["metrics"],
         )
 
     def _write_report(self, last: dict[str, Any], wall: float) -> None:
@@ -109,6 +110,7 @@ class JobMonitor:
             "wall_seconds": wall,
             "operators": figures.get("operators", []),
             "loops": figures.get("loops", []),
+            "metrics": figures.get("metrics", []),
             "snapshots": figures.get("snapshots", []),
             "restarts": figures.get("restarts", []),
             "totals": figures.get("totals", {}),

@@ -259,6 +259,9 @@ class Metrics:
             its state.
         back_edges: [link, source, target, queued records, bytes on disk, maximum bytes on disk]
             of each channel of a back-edge.
+        metrics: [uid, subtask, path, name, kind, value] of each metric of an operator; see
+            `penstock.dataflow.metrics`. The path has the names of its groups, and a list
+            [key, value] for a key-value group.
         rss, peak: the resident memory of the worker now, and its maximum, in bytes.
     """
 
@@ -266,6 +269,7 @@ class Metrics:
     operators: list[list[Any]]
     tasks: list[list[Any]]
     back_edges: list[list[Any]]
+    metrics: list[list[Any]]
     rss: int
     peak: int
 

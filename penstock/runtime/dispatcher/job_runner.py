@@ -17,7 +17,7 @@ from penstock.runtime.control.failures import sentence_of
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.packing import malformed, pack_event, unpack_event
 from penstock.runtime.control.requests import Order, encode_order
-from penstock.runtime.control.restart_texts import LEVELS, RestartTexts
+from penstock.runtime.control.warning_texts import LEVELS, WarningTexts
 from penstock.runtime.dispatcher.job_registry import JobRecord, JobRegistry
 from penstock.runtime.system.children import child_command
 from penstock.runtime.system.limits import how_ended
@@ -53,7 +53,7 @@ class JobRunner:
         self._outcome: str | None = None
         #: Whether the record has changed since it was saved last.
         self._changed = False
-        self._restarts = RestartTexts()
+        self._texts = WarningTexts()
 
     @classmethod
     async def start(cls, record: JobRecord, registry: JobRegistry, log_level: str) -> JobRunner:
@@ -129,11 +129,10 @@ class JobRunner:
     def record_event(self, event: dict[str, Any]) -> None:
         """Update the record of the job, and log the events that its processes do not log.
 
-        The events that are logged here are restarts and the final failure.
+        The events that are logged here are restarts, losses and the final failure.
         """
         record = self.record
-        text = self._restarts.text(event)
-        if text is not None:
+        for text in self._texts.texts(event):
             self._log(LEVELS[event["event"]], text)
         match event["event"]:
             case "workers":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["JobOutcome", "JobSettings"]
@@ -40,6 +40,7 @@ class JobOutcome:
         lineage: the lineage of the job's snapshots.
         peak_bytes: the highest resident memory of each worker, in bytes.
         totals: sums over all restarts and all snapshots, keyed by name.
+        metrics: the metrics of the operators, as `JobMetrics.metrics` returns them.
     """
 
     stopped: bool
@@ -50,3 +51,4 @@ class JobOutcome:
     peak_bytes: list[int]
     loops: list[dict[str, Any]]
     totals: dict[str, Any]
+    metrics: list[dict[str, Any]] = field(default_factory=list)

@@ -34,6 +34,7 @@ from penstock.runtime.jobmanager.job_settings import JobOutcome, JobSettings
 from penstock.runtime.jobmanager.reporting.job_events import (
     GivingUp,
     JobEvent,
+    JobFigures,
     JobSnapshotCompleted,
     Note,
     Restarted,
@@ -164,9 +165,14 @@ class JobManager:
         """Whether the job runs in batch mode, in which the only snapshot is the last one."""
         return self.config.runtime_mode is RuntimeExecutionMode.BATCH
 
-    def busy_workers(self) -> list[int]:
-        """Return the slots of workers whose task loop has not reported for a while."""
-        return [] if self._attempt is None else self._attempt.busy_workers()
+    def current_figures(self) -> JobFigures:
+        """Return the figures of the running job.
+
+        They name the workers whose task loop has not reported for a while.
+        """
+        metrics = self.metrics
+        busy = [] if self._attempt is None else self._attempt.busy_workers()
+        return JobFigures(metrics.operators(), metrics.loops(), metrics.metrics(), busy)
 
     def outcome(self) -> JobOutcome:
         """Return the outcome of the job so far, with the figures of its report."""
@@ -176,6 +182,7 @@ class JobManager:
             lineage=self._lineage,
             peak_bytes=list(self.metrics.peaks.values()),
             loops=self.metrics.loops(),
+            metrics=self.metrics.metrics(),
             **self._history.figures(),
         )
 

@@ -34,7 +34,6 @@ from penstock.runtime.jobmanager.reporting.job_events import (
     Committed,
     JobEvent,
     JobFailed,
-    JobFigures,
     JobFinished,
     JobSnapshotAborted,
     JobSnapshotCompleted,
@@ -235,8 +234,7 @@ class JobServer:
                 return
             # If the client reads slowly, status events must not pile up before the last event.
             if not self._outbox:
-                metrics = job.metrics
-                self.observe(JobFigures(metrics.operators(), metrics.loops(), job.busy_workers()))
+                self.observe(job.current_figures())
 
 
 async def _serve(descriptor: int) -> int:

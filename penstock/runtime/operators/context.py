@@ -7,6 +7,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from penstock.dataflow.metrics import MetricGroup
 from penstock.dataflow.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -48,6 +49,7 @@ class OperatorContext(RuntimeContext):
         now_ms: returns the time of day, in milliseconds since the epoch.
         job_parameters: the parameters of the job.
         inputs: the names of the operators whose records the operator reads, for error messages.
+        metrics: the metrics of the operator in this subtask. None makes a new group.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class OperatorContext(RuntimeContext):
         now_ms: Callable[[], int] = wall_clock_of_machine,
         job_parameters: Mapping[str, str] = MappingProxyType({}),
         inputs: Sequence[str] = (),
+        metrics: MetricGroup | None = None,
     ) -> None:
         self.inputs = inputs
         self.name, self.uid = name, uid
@@ -87,6 +90,8 @@ class OperatorContext(RuntimeContext):
         self.restored_watermark = MIN_WATERMARK
         self.now_ms = now_ms
         self._job_parameters = job_parameters
+        #: The metrics of the function, and those of the engine.
+        self.metrics = metrics or MetricGroup((name, str(subtask)))
 
     @cached_property
     def states(self) -> StateStore:
@@ -135,6 +140,10 @@ class OperatorContext(RuntimeContext):
     def get_attempt_number(self) -> int:
         """Return the number of times that the job was started before, from 0."""
         return self.attempt
+
+    def get_metrics_group(self) -> MetricGroup:
+        """Return the metrics of the operator in this subtask."""
+        return self.metrics
 
     def get_job_parameters(self) -> Mapping[str, str]:
         """Return the parameters of the job."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple
+from typing import Any
 
 from penstock.dataflow.time.watermark import MIN_WATERMARK
 from penstock.runtime.control import messages as m
+from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.task.snapshots.task_snapshot import Acknowledgement, CheckpointResponder
 from penstock.runtime.taskmanager.gc_tuning import process_memory
 from penstock.runtime.taskmanager.task_runner import TaskRunner
 from penstock.snapshot.metadata.plain_values import NOT_PLAIN, require_plain
 
-__all__ = ["SnapshotReporter", "metrics_report"]
+__all__ = ["SnapshotReporter", "metrics_of", "metrics_report"]
 
 
 class SnapshotReporter(CheckpointResponder):
@@ -100,6 +102,7 @@ def metrics_report(worker: int, runners: Iterable[TaskRunner]) -> m.Metrics:
         runners: the runners of the worker's tasks.
     """
     operators, tasks, back_edges = [], [], []
+    metrics: list[list[Any]] = []
     for runner in runners:
         task = runner.task
         for operator in task.operators:
@@ -107,6 +110,7 @@ def metrics_report(worker: int, runners: Iterable[TaskRunner]) -> m.Metrics:
             known = watermark if watermark > MIN_WATERMARK else None
             counts = [operator.records_in, operator.records_out, known]
             operators.append([operator.context.uid, task.id[1], *counts])
+            metrics += metrics_of(operator.context)
         queued = sum(len(channel) for channel in task.gate.channels.values())
         figures = [
             task.slices.busy_seconds,
@@ -119,4 +123,11 @@ def metrics_report(worker: int, runners: Iterable[TaskRunner]) -> m.Metrics:
             on_disk = [edge.queued_records, edge.spilled_bytes, edge.spilled_peak]
             back_edges.append([id.link, id.source, id.target, *on_disk])
     resident, peak = process_memory()
-    return m.Metrics(worker, operators, tasks, back_edges, resident, peak)
+    return m.Metrics(worker, operators, tasks, back_edges, metrics, resident, peak)
+
+
+def metrics_of(context: OperatorContext) -> Iterator[list[Any]]:
+    """Yield the metrics of an operator, as the message has them."""
+    for path, name, metric in context.metrics.all_metrics():
+        parts = [part if isinstance(part, str) else [*part] for part in path]
+        yield [context.uid, context.subtask, parts, name, metric.kind, metric.report()]

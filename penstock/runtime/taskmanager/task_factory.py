@@ -16,6 +16,7 @@ from penstock.dataflow.graph.key_groups import key_group_range
 from penstock.dataflow.graph.keys import canonical
 from penstock.dataflow.graph.loop_waves import LoopWaves
 from penstock.dataflow.graph.operator_names import input_names
+from penstock.dataflow.metrics import MetricGroup
 from penstock.dataflow.sink import SinkWriter, WriterContext
 from penstock.dataflow.source import ReaderContext, SourceReader
 from penstock.runtime.network.channel_log import EdgeIdentity
@@ -183,20 +184,24 @@ class TaskFactory:
                 keep_state=self._descriptor.keep,
                 wall_clock=self._system.wall_clock,
             ),
-            source_input=self._source_input(chain, parts, request_split),
+            source_input=self._source_input(chain, root.operator, parts, request_split),
             in_flight=self._in_flight(chain.root.operator),
         )
         self._tasks.append(task)
         return TaskRunner(task, signals, self._system)
 
     def _source_input(
-        self, chain: Chain, parts: _TaskParts, request_split: Callable[[int], None]
+        self,
+        chain: Chain,
+        operator: RunningOperator,
+        parts: _TaskParts,
+        request_split: Callable[[int], None],
     ) -> SourceInput | None:
         if not chain.is_source:
             return None
-        operator = chain.root.operator
-        source = self._functions[operator.id].function
-        context = ReaderContext(operator.uid, self._descriptor.slot, chain.parallelism)
+        source = self._functions[chain.root.operator.id].function
+        place = operator.context
+        context = ReaderContext(place.uid, place.subtask, chain.parallelism, place.metrics)
 
         def create_reader() -> SourceReader:
             with calling(operator.name, "the source could not create a reader"):
@@ -355,10 +360,12 @@ class TaskFactory:
             self._system.wall_clock,
             self._config.job_parameters,
             input_names(descriptor.code.graph, info.id),
+            MetricGroup((info.name, str(self._descriptor.slot)), self._system.clock),
         )
         if info.kind is OperatorKind.SINK:
             sink = self._functions[info.id].function
-            return SinkOperator(self._sink_writer(info), context, sink, self._system.timer)
+            writer = self._sink_writer(info, context.metrics)
+            return SinkOperator(writer, context, sink, self._system.timer)
         operator = self._functions[info.id]
         made = self._running_operator(operator, context, parts)
         if self._config.runtime_mode is RuntimeExecutionMode.BATCH:
@@ -384,7 +391,7 @@ class TaskFactory:
             return TimedSourceOperator(operator.function, context, watermarks)
         return make_operator(operator.kind, operator.function, operator.key_selector, context)
 
-    def _sink_writer(self, info: OperatorInfo) -> SinkWriter:
+    def _sink_writer(self, info: OperatorInfo, metrics: MetricGroup) -> SinkWriter:
         context = WriterContext(
             info.uid,
             info.name,
@@ -392,6 +399,7 @@ class TaskFactory:
             info.parallelism,
             self._descriptor.attempt,
             self._descriptor.lineage,
+            metrics,
         )
         with calling(info.name, "the sink could not create a writer"):
             writer: SinkWriter = self._functions[info.id].function.create_writer(context)

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.metrics import find_metric
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.state import MapStateDescriptor
 from penstock.dataflow.time.watermark import NO_TIMESTAMP, Watermark
+from penstock.runtime.jobmanager.reporting.metric_totals import MetricTotals
 from penstock.runtime.operators.timers.operator_timers import EVENT, PROCESSING
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.task import Task
+from penstock.runtime.taskmanager.reports import metrics_of
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.testing.harness.captured_output import Capture
 from penstock.testing.harness.harness_lifecycle import HarnessLifecycle
@@ -247,6 +250,24 @@ class OperatorHarness(HarnessLifecycle):
             what = "output" if tag is None else f"side output {tag!r}"
             raise GraphError(f"the harness captures no {what}: add its tag to side_outputs")
         return [record for capture in captures for record in capture.take()]
+
+    # ---- metrics
+
+    def metric(self, name: str, operator: str | None = None) -> Any:
+        """Return the value of a metric over all subtasks; see `JobExecutionResult.metric`.
+
+        Arguments:
+            name: the name of the metric, with the names of its groups before it: `parser.invalid`.
+            operator: the name or the uid of its operator; needed only if several have this metric.
+
+        Raises:
+            GraphError: if there is no such metric, or if several operators have it.
+        """
+        totals = MetricTotals()
+        for running in self._tasks.operators:
+            totals.update(metrics_of(running.context))
+        names = {info.uid: info.name for info in self._tasks.plan.operators}
+        return find_metric(totals.rows(names), name, operator)
 
     # ---- state
 

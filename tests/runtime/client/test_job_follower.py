@@ -28,6 +28,7 @@ FINISHED = {
     "stopped": False,
     "loops": [],
     "totals": {},
+    "metrics": [],
 }
 FAILED = {"event": "failed", "family": "JobError", "message": "boom"}
 

@@ -21,6 +21,7 @@ STOPPED = {
     "lineage": "",
     "loops": [],
     "totals": {},
+    "metrics": [],
     "peak_bytes": [],
 }
 

@@ -20,7 +20,7 @@ from penstock.runtime.jobmanager.process import (
     STATUS_SECONDS,
     JobServer,
 )
-from penstock.runtime.jobmanager.reporting.job_events import WorkersStarted
+from penstock.runtime.jobmanager.reporting.job_events import JobFigures, WorkersStarted
 
 RUN_SECONDS = 40 * STATUS_SECONDS
 
@@ -38,15 +38,14 @@ class Job:
         self.plan = SimpleNamespace(operators=[])
         self.code = SimpleNamespace(logging=None)
         self.config = SimpleNamespace(name="counts", stop_timeout_seconds=600.0)
-        self.metrics = SimpleNamespace(operators=list, loops=list)
         self.stops = 0
 
     async def run(self) -> Outcome:
         await trio.sleep(RUN_SECONDS)
         return Outcome()
 
-    def busy_workers(self) -> list[int]:
-        return []
+    def current_figures(self) -> JobFigures:
+        return JobFigures([], [], [], [])
 
     def stop(self) -> None:
         self.stops += 1

@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.functions import KeyedProcessFunction
+from penstock.dataflow.metrics import LATE_RECORDS_DROPPED, LATE_RECORDS_TO_SIDE_OUTPUT
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.state import RuntimeContext, ValueStateDescriptor
 from penstock.dataflow.time import MAX_WATERMARK
@@ -49,6 +50,8 @@ class HistoryJoin(KeyedProcessFunction):
         """Get the state: pairs (event time, record) of all records, sorted by time."""
         self._records = runtime_context.get_state(ValueStateDescriptor("records"))
         self._operator = runtime_context.get_task_name()
+        name = LATE_RECORDS_DROPPED if self._late is None else LATE_RECORDS_TO_SIDE_OUTPUT
+        self._late_records = runtime_context.get_metrics_group().counter(name)
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
         """Keep a record until the watermark reaches its time."""
@@ -59,6 +62,7 @@ class HistoryJoin(KeyedProcessFunction):
                 f"assign_timestamps_and_watermarks before join_history"
             )
         if time <= timers.current_watermark():
+            self._late_records.inc()
             if self._late is not None:
                 yield self._late, value
             return

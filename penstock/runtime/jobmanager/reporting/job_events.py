@@ -214,12 +214,14 @@ class JobFigures(JobEvent):
 
     Arguments:
         operators, loops: the figures of each operator and of each back-edge.
+        metrics: the metrics of the operators, as `JobMetrics.metrics` returns them.
         busy_workers: the slots of workers whose task loop has not reported for a while.
     """
 
     NAME: ClassVar[str] = "status"
     operators: list[dict[str, Any]]
     loops: list[dict[str, Any]]
+    metrics: list[dict[str, Any]]
     busy_workers: Sequence[int]
 
 

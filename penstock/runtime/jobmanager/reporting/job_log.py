@@ -1,6 +1,6 @@
 """Log the events of a job in the process of its JobManager.
 
-Restarts are not logged here, because the client reports them (`restart_reports.py`).
+Restarts are not logged here, because the client reports them (`job_warnings.py`).
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.runtime.control.messages import Metrics
+from penstock.runtime.jobmanager.reporting.metric_totals import MetricTotals
 
 __all__ = ["JobMetrics"]
 
@@ -35,6 +36,8 @@ class JobMetrics:
         #: For each link that is a back-edge, the highest number of queued records in the link, and
         #: of bytes on disk in one of its channels.
         self._most: dict[int, tuple[int, int]] = {}
+        #: The metrics that functions and the engine have added to their operators.
+        self._metrics = MetricTotals()
         self._attempt = 0
         #: The highest resident memory of each worker over all attempts, in bytes.
         self.peaks: dict[int, int] = {}
@@ -45,6 +48,8 @@ class JobMetrics:
             self._before, self._operators = self._totals(), {}
             self._attempt, self._tasks, self._back_edges = attempt, {}, {}
             self._watermarks = {}
+            self._metrics.begin_attempt()
+        self._metrics.update(metrics.metrics)
         for uid, subtask, records_in, records_out, watermark in metrics.operators:
             self._operators[uid, subtask] = (records_in, records_out)
             self._watermarks.setdefault(uid, {})[subtask] = watermark
@@ -103,6 +108,10 @@ class JobMetrics:
                 }
             )
         return rows
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return each metric of each operator, as one map; see `MetricTotals.rows`."""
+        return self._metrics.rows({info.uid: info.name for info in self._plan.operators})
 
     def loops(self) -> list[dict[str, Any]]:
         """Return for each back-edge the number of waiting records, now and at most.

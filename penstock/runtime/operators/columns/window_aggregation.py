@@ -16,7 +16,7 @@ from penstock.runtime.operators.columns.aggregation_operator import AggregationO
 from penstock.runtime.operators.columns.group_table import GroupTable
 from penstock.runtime.operators.columns.row_groups import Array
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.windowing.late_records import LateRecords
+from penstock.runtime.operators.late_records import LateRecords
 from penstock.runtime.serialization.arrow_batch import event_times
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.snapshot.metadata.state_kind import StateKind
@@ -40,7 +40,7 @@ class WindowAggregationOperator(AggregationOperator):
     def __init__(self, function: ColumnAggregation, context: OperatorContext) -> None:
         super().__init__(function, context)
         assert function.window is not None
-        self._late = LateRecords(function.window, context, self.side_outputs)
+        self._late = LateRecords(function.window.late_tag, context, self.side_outputs)
 
     def open(self) -> None:
         """Get the groups of the open windows from the restored state."""
@@ -84,10 +84,12 @@ class WindowAggregationOperator(AggregationOperator):
         slide = getattr(assigner, "slide", assigner.size)
         last = times - (times - assigner.offset) % slide
         late = np.flatnonzero(last + (assigner.size - 1) <= self.context.watermark)
-        if len(late):
+        if len(late) and self._late.are_dropped:
+            self._late.count_dropped(len(late))
+        elif len(late):
             of_late = times[late].tolist()
             for row, timestamp in zip(batch.select(late.tolist()).rows(), of_late, strict=True):
-                self._late.skip(row, timestamp)
+                self._late.add(row, timestamp)
 
     def _add(self, window: int, rows: AggregationInput, places: Array) -> None:
         """Add some rows of a batch to a window.

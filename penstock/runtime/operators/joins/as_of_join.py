@@ -14,6 +14,7 @@ from penstock.runtime.operators.base import HOOK_BATCH, RecordLoopOperator
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.joins import as_of_loops as loops
 from penstock.runtime.operators.joins.key_comparison import KeyComparison
+from penstock.runtime.operators.late_records import LateRecords
 from penstock.runtime.operators.two_inputs.operator import TwoInputOperator
 from penstock.runtime.operators.windowing.window_output import WindowOutput
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
@@ -71,7 +72,7 @@ class AsOfJoinOperator(TwoInputOperator):
         self._records = self._backend.composite_table(self.RECORDS, StateKind.WINDOW)
         self._versions = self._backend.table(self.VERSIONS)
         first, second = self._sides
-        first.prepare(loops.hold_records, self._records.get, self._add_first, first.add_late)
+        first.prepare(loops.hold_records, self._records.get, self._add_first, first.late.add)
         second.prepare(loops.add_versions, self._add_version)
 
     def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
@@ -155,7 +156,8 @@ class _AsOfSide(RecordLoopOperator):
         keys: KeyComparison,
     ) -> None:
         super().__init__(operation.function, context)
-        self._operation, self._side = operation, side
+        self._side = side
+        self.late = LateRecords(operation.late_tag, context, self.side_outputs)
         self._key_of, self._keys = key_of, keys
 
     def prepare(self, loop: Callable[..., None], *arguments: Any) -> None:
@@ -174,12 +176,6 @@ class _AsOfSide(RecordLoopOperator):
             self.iterator = None  # the message names both keys, and no record
             self._keys.compare(self._side, self._key_of, batch.rows())
         return EMPTY
-
-    def add_late(self, record: Any, timestamp: int) -> None:
-        """Emit a late record to its side output, if there is one."""
-        tag = self._operation.late_tag
-        if tag is not None and tag.tag_id in self.side_outputs.declared:
-            self.side_outputs.emit(tag.tag_id, record, timestamp)
 
     def _without_timestamp(self) -> JobError:
         which = "second" if self._side else "first"

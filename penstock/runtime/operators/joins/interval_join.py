@@ -14,6 +14,7 @@ from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.joins import interval_loop as loops
 from penstock.runtime.operators.joins.interval_buckets import Buckets
 from penstock.runtime.operators.joins.key_comparison import KeyComparison
+from penstock.runtime.operators.late_records import LateRecords
 from penstock.runtime.operators.two_inputs.operator import TwoInputOperator
 from penstock.runtime.operators.windowing.window_output import WindowOutput
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
@@ -117,6 +118,7 @@ class _IntervalSide(RecordLoopOperator):
     ) -> None:
         super().__init__(operation.function, context)
         self._operation, self._side = operation, side
+        self._late = LateRecords(operation.late_tags[side], context, self.side_outputs)
         self._key_of, self._keys = key_of, keys
         if isinstance(operation.function, ProcessJoinFunction):
             self.emits = "process_element"
@@ -158,12 +160,10 @@ class _IntervalSide(RecordLoopOperator):
         return self._output.take()
 
     def _add_late(self, record: Any, timestamp: int) -> None:
-        """Emit a late record to its side output, if there is one."""
+        """Handle a record whose time is not after the watermark."""
         if timestamp == NO_TIMESTAMP:
             raise self._without_timestamp()
-        tag = self._operation.late_tags[self._side]
-        if tag is not None and tag.tag_id in self.side_outputs.declared:
-            self.side_outputs.emit(tag.tag_id, record, timestamp)
+        self._late.add(record, timestamp)
 
     def _without_timestamp(self) -> JobError:
         which = "right" if self._side else "left"

@@ -11,7 +11,7 @@ from penstock.dataflow.time import MAX_WATERMARK, NO_TIMESTAMP
 from penstock.dataflow.windows import TimeWindow, WindowOperation
 from penstock.runtime.operators.base import HOOK_BATCH, RecordLoopOperator
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.windowing.late_records import LateRecords
+from penstock.runtime.operators.late_records import LateRecords
 from penstock.runtime.operators.windowing.window_aggregation import Aggregation
 from penstock.runtime.operators.windowing.window_caller import WindowCaller
 from penstock.runtime.operators.windowing.window_output import WindowOutput
@@ -40,7 +40,7 @@ class BaseWindowOperator(RecordLoopOperator):
         self.operation, self.backend = function, context.backend
         self._key_of = key_of
         self._lateness = function.allowed_lateness
-        self._late = LateRecords(function, context, self.side_outputs)
+        self._late = LateRecords(function.late_tag, context, self.side_outputs)
         #: Whether windows are chosen by event time.
         self.is_event_time = function.assigner.is_event_time()
 
@@ -128,5 +128,6 @@ class BaseWindowOperator(RecordLoopOperator):
             self._output.append(self._result_of(contents), end - 1)
 
     def _skip(self, record: Any, timestamp: int) -> None:
-        """Handle a record that no window took."""
-        self._late.skip(record, timestamp)
+        """Handle a record that no window took. It is late if its time is over."""
+        if self._has_passed(timestamp + self._lateness):
+            self._late.add(record, timestamp)

@@ -65,8 +65,8 @@ OUTCOME = JobOutcome(True, [], [], [], "4711", [5], [], {})
         (Restarted({"seconds": 0.7}), {"event": "restarted", "seconds": 0.7}),
         (GivingUp("why"), {"event": "giving_up", "reason": "why"}),
         (
-            JobFigures([], [], [1]),
-            {"event": "status", "operators": [], "loops": [], "busy_workers": [1]},
+            JobFigures([], [], [], [1]),
+            {"event": "status", "operators": [], "loops": [], "metrics": [], "busy_workers": [1]},
         ),
         (JobFinished(OUTCOME), {"event": "finished", "signal": None, **vars(OUTCOME)}),
         (JobFinished(OUTCOME, 15), {"event": "finished", "signal": 15, **vars(OUTCOME)}),

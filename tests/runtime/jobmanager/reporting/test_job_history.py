@@ -91,7 +91,7 @@ def test_metrics_of_attempts_that_are_over_are_added_up():
     for attempt in range(1, 501):
         for seen in (1, 2):
             metrics.update(
-                attempt, Metrics(0, [["texts", 0, seen, 2 * seen, None]], [], [], 5, attempt)
+                attempt, Metrics(0, [["texts", 0, seen, 2 * seen, None]], [], [], [], 5, attempt)
             )
     [texts] = [row for row in metrics.operators() if row["uid"] == "texts"]
     assert (texts["records_in"], texts["records_out"]) == (1000, 2000)

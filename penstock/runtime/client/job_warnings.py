@@ -1,4 +1,4 @@
-"""Reports the restarts of a job in the process of its program.
+"""Reports restarts and losses of a job in the process of its program.
 
 The text of a report goes to `logging`. It is also printed on standard error, unless `logging` or
 the progress of the command line shows it there already. The log of a submitted job contains the
@@ -11,32 +11,32 @@ import logging
 import sys
 from typing import Any
 
-from penstock.runtime.control.restart_texts import LEVELS, RestartTexts
+from penstock.runtime.control.warning_texts import LEVELS, WarningTexts
 
-__all__ = ["RestartReports", "logging_shows"]
+__all__ = ["JobWarnings", "logging_shows"]
 
 logger = logging.getLogger("penstock.jobmanager")
 # Without this handler, `logging` would print warnings if the program has not configured `logging`.
 logger.addHandler(logging.NullHandler())
 
 
-class RestartReports:
-    """Reports the restarts of one job to `logging`, and if needed on standard error.
+class JobWarnings:
+    """Reports restarts and losses of one job to `logging`, and if needed on standard error.
 
     Arguments:
-        shown: whether the progress callback shows the restarts.
+        shown: whether the progress callback shows them.
     """
 
     def __init__(self, shown: bool) -> None:
         self._shown = shown
-        self._texts = RestartTexts()
+        self._texts = WarningTexts()
 
     def handle(self, event: dict[str, Any]) -> None:
-        """Report an event if it is about a restart."""
-        text = self._texts.text(event)
-        if text is None:
-            return
-        level = LEVELS[event["event"]]
+        """Report an event if it is about a restart, or if it is the end of a job with losses."""
+        for text in self._texts.texts(event):
+            self._report(LEVELS[event["event"]], text)
+
+    def _report(self, level: int, text: str) -> None:
         logger.log(level, "%s", text)
         if not self._shown and not logging_shows(level):
             print(text, file=sys.stderr, flush=True)

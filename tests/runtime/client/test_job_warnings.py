@@ -1,4 +1,4 @@
-"""How restarts are reported: one text, on standard error and in `logging`, and never twice."""
+"""Restarts and losses are reported with one text, on standard error and in `logging`, once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from penstock.cli.event_lines import EventLines
 from penstock.dataflow.errors import JobError, ProtocolError
 from penstock.dataflow.program import Program, RunOptions
 from penstock.runtime.client.job_report import JobMonitor
-from penstock.runtime.client.restart_reports import RestartReports
+from penstock.runtime.client.job_warnings import JobWarnings
 from penstock.runtime.control.failures import describe, recreate
-from penstock.runtime.control.restart_texts import RestartTexts
+from penstock.runtime.control.warning_texts import WarningTexts
 from penstock.runtime.dispatcher.job_registry import JobRecord, JobRegistry
 from penstock.runtime.dispatcher.job_runner import JobRunner
 from penstock.runtime.dispatcher.state_folder import StateFolder
@@ -25,9 +25,16 @@ from penstock.runtime.dispatcher.state_folder import StateFolder
 TRACEBACK = "Traceback (most recent call last):\n  File 'job.py', line 3\nKeyError: 'b'\n"
 ERROR = JobError("KeyError in operator 'Map'", operator="Map", record="7", user_traceback=TRACEBACK)
 
+DROPPED = {"operator": "Window", "name": "numLateRecordsDropped", "kind": "counter", "value": 3}
+
 
 def restarting(error: Any = ERROR, delay: float = 0.1) -> dict[str, Any]:
     return {"event": "restarting", "delay_seconds": delay, **describe(error)}
+
+
+def text_of(texts: WarningTexts, event: dict[str, Any]) -> str:
+    [text] = texts.texts(event)
+    return text
 
 
 @pytest.fixture
@@ -42,7 +49,7 @@ def root() -> Iterator[logging.Logger]:
 
 
 def test_the_cause_is_one_sentence_and_the_traceback_is_indented_below_it():
-    assert (RestartTexts().text(restarting()) or "").splitlines() == [
+    assert text_of(WarningTexts(), restarting()).splitlines() == [
         "restarting in 0.1 s: KeyError in operator 'Map' (record: 7)",
         "    Traceback (most recent call last):",
         "      File 'job.py', line 3",
@@ -51,21 +58,21 @@ def test_the_cause_is_one_sentence_and_the_traceback_is_indented_below_it():
 
 
 def test_the_message_of_an_error_of_the_engine_comes_before_its_traceback():
-    text = RestartTexts().text(restarting(ProtocolError(f"{TRACEBACK}a barrier came twice")))
-    assert (text or "").splitlines()[0] == "restarting in 0.1 s: a barrier came twice"
+    text = text_of(WarningTexts(), restarting(ProtocolError(f"{TRACEBACK}a barrier came twice")))
+    assert text.splitlines()[0] == "restarting in 0.1 s: a barrier came twice"
 
 
 def test_a_failure_that_repeats_is_not_printed_in_full_again():
-    texts = RestartTexts()
-    first = (texts.text(restarting()) or "").splitlines()[0]
+    texts = WarningTexts()
+    first = text_of(texts, restarting()).splitlines()[0]
     sentence = first.removeprefix("restarting in 0.1 s: ")
     assert "'Map'" in sentence
-    assert texts.text(restarting(delay=0.2)) == f"restarting in 0.2 s: as before: {sentence}"
+    assert text_of(texts, restarting(delay=0.2)) == f"restarting in 0.2 s: as before: {sentence}"
 
 
 def test_a_restart_names_its_snapshot_and_the_next_number():
     event = {"event": "restarted", "snapshot": 13, "next_number": 66, "seconds": 0.5}
-    assert RestartTexts().text(event) == (
+    assert text_of(WarningTexts(), event) == (
         "restarted from snapshot 13 after 0.50 s; the next snapshot has the number 66"
     )
 
@@ -77,7 +84,7 @@ def test_an_error_survives_its_description():
 def test_restarts_are_on_standard_error_where_logging_is_not_configured(
     root: logging.Logger, capsys: pytest.CaptureFixture[str]
 ):
-    RestartReports(shown=False).handle(restarting())
+    JobWarnings(shown=False).handle(restarting())
     assert capsys.readouterr().err.count("KeyError in operator 'Map'") == 1
 
 
@@ -85,11 +92,11 @@ def test_restarts_are_in_logging_and_on_standard_error_once(
     root: logging.Logger, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
     root.addHandler(logging.FileHandler(tmp_path / "log"))
-    RestartReports(shown=False).handle(restarting())
+    JobWarnings(shown=False).handle(restarting())
     assert (tmp_path / "log").read_text().count("KeyError in operator 'Map'") == 1
     assert capsys.readouterr().err.count("KeyError in operator 'Map'") == 1
     root.addHandler(logging.StreamHandler(sys.stderr))
-    RestartReports(shown=False).handle(restarting())
+    JobWarnings(shown=False).handle(restarting())
     assert capsys.readouterr().err.count("KeyError in operator 'Map'") == 1
 
 
@@ -117,10 +124,12 @@ def test_a_program_reports_the_restarts_of_its_job(
     monitor = JobMonitor(program, RunOptions(progress=progress), 0.0)
     monitor.handle(restarting())
     monitor.handle({"event": "giving_up", "reason": "the job failed 3 times"})
-    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
+    monitor.handle({"event": "finished", "metrics": [DROPPED]})
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR", "WARNING"]
     assert {record.name for record in caplog.records} == {"penstock.jobmanager"}
     # A progress display has its own lines.
     assert capsys.readouterr().err.count("giving up: ") == (progress is None)
+    assert caplog.messages[-1].startswith("3 late records were dropped by 'Window'")
 
 
 def test_a_submitted_job_that_is_restarted_shows_its_last_error(tmp_path: Path):
@@ -133,6 +142,7 @@ def test_a_submitted_job_that_is_restarted_shows_its_last_error(tmp_path: Path):
     assert record.error == "KeyError in operator 'Map' (record: 7)"
     assert record.restarts == 1
     assert "File 'job.py', line 3" in registry.log("1").read_text()
-    runner.record_event({"event": "finished", "stopped": False})
+    runner.record_event({"event": "finished", "stopped": False, "metrics": [DROPPED]})
     assert record.error is None
+    assert "3 late records were dropped by 'Window'" in registry.log("1").read_text()
     folder.close()

@@ -1,4 +1,4 @@
-"""Turn events about restarts into text for `logging`, standard error and the job's log."""
+"""Turn events about restarts and losses into text for `logging`, standard error and the log."""
 
 from __future__ import annotations
 
@@ -6,40 +6,44 @@ import logging
 from typing import Any
 
 from penstock.runtime.control.failures import details_of, sentence_of
+from penstock.runtime.control.metric_texts import loss_texts
 
-__all__ = ["LEVELS", "RestartTexts"]
+__all__ = ["LEVELS", "WarningTexts"]
 
 #: The level at which each kind of event is logged.
 LEVELS = {
     "restarting": logging.WARNING,
     "restarted": logging.INFO,
     "giving_up": logging.ERROR,
+    "finished": logging.WARNING,
 }
 
 
-class RestartTexts:
-    """Turns the events about the restarts of one job into text.
+class WarningTexts:
+    """Turns the events about restarts and losses of one job into text.
 
-    The text contains all details of a failure, unless the previous failure was the same.
+    The text of a restart has all details of a failure, unless the previous failure was the same.
     """
 
     def __init__(self) -> None:
         self._last: str | None = None
 
-    def text(self, event: dict[str, Any]) -> str | None:
-        """Return the text of an event, or None if the event is not about a restart."""
+    def texts(self, event: dict[str, Any]) -> list[str]:
+        """Return the texts of an event: none for most events, several for a job with losses."""
         match event["event"]:
             case "restarting":
-                return f"restarting in {event['delay_seconds']:g} s: {self._cause(event)}"
+                return [f"restarting in {event['delay_seconds']:g} s: {self._cause(event)}"]
             case "restarted":
                 where = "from the beginning"
                 if event["snapshot"] is not None:
                     where = f"from snapshot {event['snapshot']}"
                 then = f"; the next snapshot has the number {event['next_number']}"
-                return f"restarted {where} after {event['seconds']:.2f} s" + then
+                return [f"restarted {where} after {event['seconds']:.2f} s" + then]
             case "giving_up":
-                return f"giving up: {event['reason']}"
-        return None
+                return [f"giving up: {event['reason']}"]
+            case "finished":
+                return loss_texts(event["metrics"])
+        return []
 
     def _cause(self, event: dict[str, Any]) -> str:
         sentence, details = sentence_of(event), details_of(event)

@@ -1,0 +1,105 @@
+"""Turn the metrics of a job into text for the terminal, `logging` and the job's log.
+
+Some counters of the engine count records that are lost, or results that do not come. They get
+whole sentences, which say what to do. All others get their name and their value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from penstock.dataflow.metrics import (
+    LATE_RECORDS_DROPPED,
+    LATE_RECORDS_TO_SIDE_OUTPUT,
+    LINES_SKIPPED,
+)
+
+__all__ = ["loss_texts", "metric_texts"]
+
+#: The number of metrics that are shown. The report of the job has all of them.
+_MAX_SHOWN = 20
+
+Row = Mapping[str, Any]
+
+
+def _late(number: int, operator: str) -> str:
+    return (
+        f"{_counted(number, 'late record was', 'late records were')} dropped by {operator!r}: the "
+        f"watermark had passed their time. To keep them, let the watermark strategy wait longer, "
+        f"or read them from a side output"
+    )
+
+
+#: The counters of the engine that are shown only if they have counted something.
+_ENGINE_COUNTERS = frozenset({LATE_RECORDS_TO_SIDE_OUTPUT})
+
+
+def _skipped(number: int, operator: str) -> str:
+    lines = _counted(number, "bad line was", "bad lines were")
+    return f"{lines} skipped by {operator!r}: the log shows the first of each file"
+
+
+#: The sentence for each counter of losses, given its value and the name of the operator.
+_LOSSES: Mapping[str, Callable[[int, str], str]] = {
+    LATE_RECORDS_DROPPED: _late,
+    LINES_SKIPPED: _skipped,
+}
+
+
+def loss_texts(metrics: Sequence[Row]) -> list[str]:
+    """Return a sentence for each operator that has lost records.
+
+    Arguments:
+        metrics: the metrics, as the events `status` and `finished` have them.
+    """
+    return [
+        _LOSSES[row["name"]](row["value"], row["operator"])
+        for row in metrics
+        if row["name"] in _LOSSES and row["value"]
+    ]
+
+
+def metric_texts(metrics: Sequence[Row]) -> list[str]:
+    """Return a line for each metric, except those of `loss_texts` and counters of the engine at 0.
+
+    Arguments:
+        metrics: the metrics, as the events `status` and `finished` have them.
+    """
+    shown = [row for row in metrics if not _is_hidden(row)]
+    lines = [f"{row['operator']}: {row['name']} {_value(row)}" for row in shown[:_MAX_SHOWN]]
+    if len(shown) > _MAX_SHOWN:
+        lines.append(f"and {len(shown) - _MAX_SHOWN} more metrics, which are in the report")
+    return lines
+
+
+def _is_hidden(row: Row) -> bool:
+    return row["name"] in _LOSSES or (row["name"] in _ENGINE_COUNTERS and not row["value"])
+
+
+def _value(row: Row) -> str:
+    value = row["value"]
+    match row["kind"]:
+        case "counter":
+            return _number(value)
+        case "meter":
+            return f"{_number(value['count'])} ({_number(value['rate'])}/s)"
+        case "distribution":
+            if not value["count"]:
+                return "0 values"
+            span = f"{_number(value['min'])} to {_number(value['max'])}"
+            return f"{_number(value['count'])} values, {span}, mean {_number(value['mean'])}"
+    if value is None:
+        texts = sorted({text for text in row["subtasks"] if isinstance(text, str)})
+        return ", ".join(texts) or "unknown"
+    if value["min"] == value["max"]:
+        return _number(value["min"])
+    return f"{_number(value['min'])} to {_number(value['max'])}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
