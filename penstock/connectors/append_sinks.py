@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import astuple
 from typing import Any, Generic, Protocol, TextIO
 
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.metrics import MetricGroup
 from penstock.dataflow.sink import Sink, SinkWriter, WriterContext
 from penstock.dataflow.type_variables import T, T_contra
 
@@ -119,6 +119,10 @@ class SinkContext(WriterContext):
         """Return the index of this subtask, from 0."""
         return self.subtask
 
+    def get_metrics_group(self) -> MetricGroup:
+        """Return the metrics of the sink in this subtask."""
+        return self.metrics
+
 
 class FunctionWriter(SinkWriter):
     """Calls a function with each record of one subtask.
@@ -138,7 +142,7 @@ class FunctionWriter(SinkWriter):
     def open(self) -> None:
         """Call the object's method `open` if it has one."""
         if hasattr(self._function, "invoke") and hasattr(self._function, "open"):
-            self._function.open(SinkContext(*astuple(self._context)))
+            self._function.open(SinkContext(**vars(self._context)))
 
     def write(self, batch: list[Any]) -> None:
         """Call the function with each record of the batch, in order."""

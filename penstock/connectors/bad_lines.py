@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from penstock.dataflow.errors import JobError
+from penstock.dataflow.metrics import Counter
 
 __all__ = ["BadLines"]
 
@@ -18,12 +19,12 @@ class BadLines:
 
     Arguments:
         skip: whether bad lines are skipped.
+        skipped: counts the lines that are skipped.
     """
 
-    def __init__(self, skip: bool) -> None:
+    def __init__(self, skip: bool, skipped: Counter) -> None:
         self.skip = skip
-        #: The number of lines that were skipped since the reader was created.
-        self.count = 0
+        self._skipped = skipped
         self._in_split = 0
 
     def add(self, error: JobError) -> None:
@@ -33,7 +34,7 @@ class BadLines:
         if not self._in_split:
             shown = "" if error.record is None else f": {error.record}"
             logger.warning("a line is skipped, as later bad lines are: %s%s", error.message, shown)
-        self.count += 1
+        self._skipped.inc()
         self._in_split += 1
 
     def end_split(self, name: str) -> None:

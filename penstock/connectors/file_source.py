@@ -28,6 +28,7 @@ from penstock.connectors.file_watch import FileWatch
 from penstock.connectors.folders import list_files, local_path, require_folder
 from penstock.dataflow.arguments.durations import DurationLike, seconds_of
 from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.metrics import LINES_SKIPPED, Counter
 from penstock.dataflow.source import (
     ListEnumerator,
     Read,
@@ -142,8 +143,8 @@ class FileSource(Source[T], Generic[T]):
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
         """Return a reader that reads the records of these splits."""
-        del context
-        return _FileReader(self.format, self.verify_unchanged)
+        skipped = context.metrics.counter(LINES_SKIPPED)
+        return _FileReader(self.format, self.verify_unchanged, skipped)
 
     def validate(self) -> None:
         """Check that each path names at least one file, or a folder that can be watched.
@@ -260,17 +261,12 @@ def _splits_of(path: Path, status: os.stat_result, source: FileSource) -> list[S
 class _FileReader(SourceReader):
     """Reads the records of a split, with the cursor that suits the format and the file."""
 
-    def __init__(self, format: FileFormat, verify_unchanged: bool) -> None:
+    def __init__(self, format: FileFormat, verify_unchanged: bool, skipped: Counter) -> None:
         self._format = format
-        self._bad = BadLines(format.on_error == "skip")
+        self._bad = BadLines(format.on_error == "skip", skipped)
         self._verify_unchanged = verify_unchanged
         self._path = Path()
         self._cursor: Cursor | None = None
-
-    @property
-    def skipped_lines(self) -> int:
-        """The number of bad lines that this reader has skipped."""
-        return self._bad.count
 
     def open(self, split: Split, position: Any) -> None:
         self.close()

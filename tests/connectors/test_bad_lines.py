@@ -21,6 +21,7 @@ from penstock import (
     TextLines,
 )
 from penstock.dataflow.errors import Recoverability
+from penstock.dataflow.metrics import LINES_SKIPPED
 from penstock.dataflow.source import ReaderContext
 from penstock.testing.connectors import SourceConformance
 from tests.connectors.zstandard import compressed
@@ -35,7 +36,8 @@ def read(path: Path, format: Any, most: int = 100, **options: Any) -> tuple[list
     source = FileSource(path, format, **options)
     enumerator: Any = source.create_enumerator(1)
     enumerator.start()
-    reader: Any = source.create_reader(ReaderContext("uid", 0, 1))
+    context = ReaderContext("uid", 0, 1)
+    reader: Any = source.create_reader(context)
     records: list[Any] = []
     with closing(reader):
         while (split := enumerator.next_split(0)) is not None:
@@ -45,7 +47,7 @@ def read(path: Path, format: Any, most: int = 100, **options: Any) -> tuple[list
                 part = reader.read(most)
                 records += part.records
                 finished = part.finished
-    return records, reader.skipped_lines
+    return records, context.metrics.counter(LINES_SKIPPED).count
 
 
 def written(path: Path, data: bytes) -> Path:
