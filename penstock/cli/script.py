@@ -31,12 +31,12 @@ from penstock.dataflow.program import (
     RunOptions,
     run_options,
 )
+from penstock.dataflow.tracebacks import add_advice, ends_in_engine, shortened
+from penstock.dataflow.unexecuted import take_reports
 from penstock.runtime.client.stop_signals import handling_signals
 from penstock.snapshot.storage.job_paths import JobPaths
 
 __all__ = ["Detached", "run_job"]
-
-PACKAGE = str(Path(__file__).parents[1])
 
 
 class Detached(SystemExit):
@@ -174,9 +174,7 @@ def run_job(options: JobOptions, executor: Executor | None = None) -> int:
             print_message(_how_to_resume(options, monitored))
         return 1
     except BaseException as error:
-        print_message("".join(_user_traceback(error)).rstrip())
-        print_message(f"Error: {options.job} failed before its job was done; the error is its own")
-        return 1
+        return _failed(error, options)
     return _ended(options, monitored)
 
 
@@ -252,6 +250,8 @@ def _how_to_resume(options: JobOptions, executor: MonitoredExecutor) -> str:
 
 def _ended(options: JobOptions, executor: MonitoredExecutor) -> int:
     if executor.executed:
+        for report in take_reports():
+            print_message(report)
         return 0
     print_message(
         f"Error: {options.job} has run, but executed nothing: it must call env.execute(), or "
@@ -279,25 +279,29 @@ def _report_error(error: PenstockError, path: Path) -> None:
         print_message(f"  in {path}, line {lines[-1]}")
 
 
-def _user_traceback(error: BaseException) -> list[str]:
-    """Return the traceback of an error as text, without the frames of Penstock."""
-    summary = traceback.TracebackException.from_exception(error)
-    seen: set[int] = set()
-
-    def strip(part: traceback.TracebackException | None) -> None:
-        if part is None or id(part) in seen:
-            return
-        seen.add(id(part))
-        part.stack[:] = [frame for frame in part.stack if not _is_internal(frame.filename)]
-        strip(part.__cause__)
-        strip(part.__context__)
-
-    strip(summary)
-    return list(summary.format())
+def _failed(error: BaseException, options: JobOptions) -> int:
+    """Print an error that is none of Penstock's own kinds, and return the exit code."""
+    add_advice(error, options.job)
+    with shortened(error):
+        shown = traceback.TracebackException.from_exception(error)
+    _remove_frames_of_runpy(shown)
+    print_message("".join(shown.format()).rstrip())
+    print_message(f"Error: {options.job} failed before its job was done; the error is its own")
+    if ends_in_engine(error):
+        print_message("  PENSTOCK_TRACEBACK=full shows where in Penstock it was raised")
+    return 1
 
 
-def _is_internal(filename: str) -> bool:
-    return (
-        filename.startswith((PACKAGE, "<frozen runpy>", "<frozen importlib"))
-        or filename == runpy.__file__
+def _remove_frames_of_runpy(shown: traceback.TracebackException | None) -> None:
+    """Remove the frames through which Python runs the job file, also in causes."""
+    if shown is None:
+        return
+    shown.stack[:] = [frame for frame in shown.stack if not _is_of_runpy(frame.filename)]
+    _remove_frames_of_runpy(shown.__cause__)
+    _remove_frames_of_runpy(shown.__context__)
+
+
+def _is_of_runpy(filename: str) -> bool:
+    return filename.startswith(("<frozen runpy>", "<frozen importlib")) or (
+        filename == runpy.__file__
     )

@@ -46,6 +46,8 @@ from penstock.dataflow.program import (
     Program,
     current_options,
 )
+from penstock.dataflow.tracebacks import install
+from penstock.dataflow.unexecuted import Executions, watch
 
 __all__ = ["BaseEnvironment", "local_executor"]
 
@@ -75,11 +77,12 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
     _missing = ENVIRONMENT
 
     def __init__(self, config: JobConfig | None = None) -> None:
+        install()
         self._config = config or config_of_files()
         self._graph = JobGraph()
         self._types: list[type] = []
-        #: The ids of the operators that were part of an execution, or could have been.
-        self._executed: set[int] = set()
+        self._executions = Executions(self._graph)
+        watch(self, self._executions)
         #: For the id of each cached operator, its stored records and its output.
         self._caches: dict[int, tuple[StoredRecords, OperatorOutput]] = {}
 
@@ -271,7 +274,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
             JobError: if the job fails and its restart strategy gives up.
             StoreError: if snapshots cannot be read or written.
         """
-        with self._executing(self._pending()):
+        with self._executing(self._executions.pending()):
             program = self._program(job_name, in_process)
             _check(program)
             return _executor(program).execute(program)
@@ -291,7 +294,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         Raises:
             GraphError: if the program cannot be compiled, or if the job would run in this process.
         """
-        with self._executing(self._pending()):
+        with self._executing(self._executions.pending()):
             program = self._program(job_name)
             _check(program)
             executor = _executor(program)
@@ -315,7 +318,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
 
     def _warn_of_pending_sinks(self) -> None:
         """Log a warning if sinks wait for an execution that collects records instead."""
-        pending = self._pending()
+        pending = self._executions.pending()
         sinks = [
             operator.name
             for operator in self._graph.operators
@@ -338,7 +341,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         try:
             yield
         finally:
-            self._executed |= operators
+            self._executions.executed |= operators
 
     # ---- methods that build the graph
 
@@ -361,7 +364,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         config = self._config
         if in_process is not None:
             config = replace(config, in_process=in_process)
-        graph = self._graph_of(self._pending() if wanted is None else wanted)
+        graph = self._graph_of(self._executions.pending() if wanted is None else wanted)
         config = current_options().applied_to(with_environment(config))
         graph, config = in_runtime_mode(graph, config)
         return Program(graph, config, list(self._types))
@@ -373,14 +376,8 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
                 "nothing was added to the program since its last execution: an execution has the "
                 "sinks and other operators that were added since the one before"
             )
-        return with_caches(graph.part(graph.upstream(wanted)), wanted, self._caches)
-
-    def _pending(self) -> set[int]:
-        """Return the ids of the operators that the next call of `execute` runs.
-
-        It also runs all operators that they read from.
-        """
-        return {operator.id for operator in self._graph.operators} - self._executed
+        self._executions.compiled |= (part := graph.upstream(wanted))
+        return with_caches(graph.part(part), wanted, self._caches)
 
     def _add_operator(
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
@@ -406,7 +403,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
 
     def _feedback_names(self) -> set[str]:
         """Return the names of the feedbacks in the program that `execute` would run."""
-        ids = self._graph.upstream(self._pending())
+        ids = self._graph.upstream(self._executions.pending())
         feedbacks = (one for one in self._graph.operators if one.kind is OperatorKind.FEEDBACK)
         return {one.name for one in feedbacks if one.id in ids}
 

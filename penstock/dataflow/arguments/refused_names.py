@@ -5,9 +5,13 @@ Each has a sentence that says what to use. An import of such a name raises an er
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.tracebacks import install
+from penstock.public_names import MODULE_OF
 
 __all__ = ["REFUSED_NAMES", "MissingNameError", "refuse_name"]
 
@@ -133,7 +137,22 @@ REFUSED_NAMES: Mapping[str, str] = {
 
 
 def refuse_name(name: str) -> None:
-    """Raise a `MissingNameError` if PyFlink has a name, and Penstock does not."""
+    """Raise a `MissingNameError` if PyFlink has a name, or if the name resembles a public one.
+
+    The name of a class is one with a capital. Other names may be those of modules, whose import
+    first looks for an attribute.
+    """
+    install()
     if name in REFUSED_NAMES:
         # An AttributeError would be replaced by an error of the import, without this text.
         raise MissingNameError(f"Penstock has no {name}: {REFUSED_NAMES[name]}")
+    if name[:1].isupper() and (close := _similar(name)):
+        raise MissingNameError(f"Penstock has no {name}: did you mean {' or '.join(close)}?")
+
+
+def _similar(name: str) -> list[str]:
+    """Return at most four public names that have all words of a name, or a similar spelling."""
+    words = re.findall("[A-Z][a-z0-9]+", name)
+    with_words = [one for one in MODULE_OF if words and all(word in one for word in words)]
+    similar = with_words or get_close_matches(name, MODULE_OF, 3, 0.75)
+    return sorted(similar, key=len)[:4]

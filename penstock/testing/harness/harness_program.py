@@ -115,7 +115,7 @@ def build_code(function: Any, settings: HarnessSettings) -> JobCode:
     else:
         made = function(*streams)
     _capture(made, settings.side_outputs)
-    graph, config = environment._graph_of(environment._pending()), environment.config
+    graph, config = environment._graph_of(environment._executions.pending()), environment.config
     types = record_classes(graph, list(settings.types))
     return compiled(JobCode(graph, config, types=types))
 
