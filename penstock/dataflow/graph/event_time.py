@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind
+from penstock.dataflow.windows import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 
 __all__ = ["check_event_time", "gives_timestamps"]
 
@@ -69,5 +70,9 @@ def gives_timestamps(operator: Operator) -> bool:
         return not type(operator.function).__module__.startswith("penstock.connectors")
     if operator.kind is OperatorKind.MAP_BATCHES:
         return operator.function.timestamps is not None
-    # The results of a window have the last timestamp of the window.
-    return operator.kind in _WINDOWS and operator.function.assigner is not None
+    if operator.kind not in _WINDOWS:
+        return False
+    assigner = operator.function.assigner
+    # A window by count has the time of the record that fills it, if the record has one.
+    by_count = isinstance(assigner, CountTumblingWindowAssigner | CountSlidingWindowAssigner)
+    return assigner is not None and not by_count

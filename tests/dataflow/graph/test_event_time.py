@@ -55,10 +55,17 @@ def test_timestamps_come_from_many_places():
         numbers(TIMED),
         numbers().assign_timestamps_and_watermarks(TIMED).map(lambda n: n),
         keyed.window(TumblingProcessingTimeWindows.of(5)).sum(None),
-        keyed.count_window(5).sum(None),
         own,
     ):
         compiled(stream.key_by(lambda n: n).window(HOUR).sum(None))
+
+
+def test_windows_by_count_give_no_timestamps_of_their_own():
+    sums = numbers().key_by(lambda n: n).count_window(5).sum(None)
+    with pytest.raises(GraphError, match="gives its records timestamps: call assign_time"):
+        compiled(sums.key_by(lambda n: n).window(HOUR).sum(None))
+    timed = numbers(TIMED).key_by(lambda n: n).count_window(5).sum(None)
+    compiled(timed.key_by(lambda n: n).window(HOUR).sum(None))
 
 
 def test_a_window_by_the_clock_needs_none():

@@ -153,16 +153,22 @@ class AggregationOperator(RunningOperator):
         return found
 
     def window_rows(
-        self, keys: Sequence[list[Any]], starts: Array, ends: Array, values: dict[Part, Array]
+        self,
+        keys: Sequence[list[Any]],
+        starts: Array,
+        ends: Array,
+        values: dict[Part, Array],
+        times: Any,
     ) -> RecordBatch:
-        """Return the rows of windows. Each has the last event time of its window.
+        """Return the rows of windows.
 
         Arguments:
             keys: the values of each key column.
             starts: the start of the window of each row, in milliseconds since the epoch.
             ends: the end of the window of each row.
             values: the values of each part.
+            times: the event times of the rows.
         """
         columns = {"window_start": array_of(starts), "window_end": array_of(ends)}
         columns |= {one.name: result_column(one, values) for one in self.aggregation.aggregates}
-        return self.results.batch(keys, columns, packed_times(ends - 1))
+        return self.results.batch(keys, columns, packed_times(times))

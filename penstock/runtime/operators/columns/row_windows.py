@@ -96,7 +96,8 @@ class RowWindowOperator(AggregationOperator):
         columns = zip(self.parts, zip(*of_parts, strict=True), strict=True)
         values = {part: array_of_part(column) for part, column in columns}
         names = key_columns(keys, len(self.aggregation.keys))
-        return self.window_rows(names, np.array(starts), np.array(ends), values)
+        times = np.array(out.times(), np.int64)
+        return self.window_rows(names, np.array(starts), np.array(ends), values, times)
 
 
 def _with_span(key: Any, window: Any, results: list[Any]) -> Any:

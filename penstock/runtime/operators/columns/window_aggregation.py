@@ -128,7 +128,7 @@ class WindowAggregationOperator(AggregationOperator):
         ends = starts + self.aggregation.assigner.size
         values = {part: table.values_of(part) for part in self.parts}
         keys = key_columns(table.keys, len(self.aggregation.keys))
-        return self.window_rows(keys, starts, ends, values)
+        return self.window_rows(keys, starts, ends, values, ends - 1)
 
     def write_state(self) -> None:
         """Write the groups that have changed into the keyed state."""

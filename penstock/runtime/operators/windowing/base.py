@@ -115,17 +115,21 @@ class BaseWindowOperator(RecordLoopOperator):
         return min(end + self._lateness, MAX_WATERMARK) if self.is_event_time else end
 
     def _emit(self, key: Any, window: Any, contents: Any) -> None:
-        """Emit the results of a window, with the last timestamp of the window."""
-        # Records for side outputs have this timestamp, too.
-        self.context.timestamp = timestamp = window.max_timestamp()
-        self._output.emit(self._caller.call(key, window, contents), timestamp)
+        """Emit the results of a window, with the time of the record or timer that fires it.
+
+        A window that fires at its end has a timer for its last timestamp, so this is the time of
+        its results. The time of a window that fires earlier or later, or that has no end in time,
+        is one at which a window behind it can still receive results. (PyFlink does the same;
+        Flink in Java takes `window.max_timestamp()`.)
+        """
+        self._output.emit(self._caller.call(key, window, contents), self.context.timestamp)
 
     def _emit_span(self, key: Any, start: int, end: int, contents: Any) -> None:
-        """Emit the results of a window of time."""
+        """Emit the results of a window of time; see `_emit`."""
         if self._result_of is None:
             self._emit(key, TimeWindow(start, end), contents)
         else:
-            self._output.append(self._result_of(contents), end - 1)
+            self._output.append(self._result_of(contents), self.context.timestamp)
 
     def _skip(self, record: Any, timestamp: int) -> None:
         """Handle a record that no window took. It is late if its time is over."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.dataflow.object_reuse import copy_local_if_shared
+from penstock.dataflow.time import NO_TIMESTAMP
 from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["WindowOutput"]
@@ -28,7 +29,7 @@ class WindowOutput:
         return len(self.records)
 
     def emit(self, results: Iterable[Any] | None, timestamp: int) -> None:
-        """Add the results of a window, with the last event time of the window.
+        """Add the results of a window, which have one event time or `NO_TIMESTAMP`.
 
         Mutable results are copied if other code refers to them, such as the state of the window.
         """
@@ -53,6 +54,7 @@ class WindowOutput:
 
     def take(self) -> RecordBatch:
         """Remove all records, and return those of the main output as a batch."""
-        batch = RecordBatch(self.records, None, self.timestamps)
+        records, times = self.records, self.timestamps
         self.records, self.timestamps = [], []
-        return self._divided(batch)
+        timed = not times or times[0] != NO_TIMESTAMP or times.count(NO_TIMESTAMP) < len(times)
+        return self._divided(RecordBatch(records, None, times if timed else None))

@@ -56,13 +56,13 @@ FUNCTIONS = {
 def results(kind: str, fired: list[Any]) -> Counter[Any]:
     """Return what a join emits for windows that fire, with event times."""
     found: Counter[Any] = Counter()
-    for _, (_, end), members in fired:
+    for _, _, members, time in fired:
         first = [record for side, record in members if side == 0]
         second = [record for side, record in members if side == 1]
         if kind == "co-group":
-            found[(tuple(sorted(first)), tuple(sorted(second))), end - 1] += 1
+            found[(tuple(sorted(first)), tuple(sorted(second))), time] += 1
         else:
-            found.update(((one, other), end - 1) for one in first for other in second)
+            found.update(((one, other), time) for one in first for other in second)
     return found
 
 

@@ -13,6 +13,8 @@ from typing import Any
 NO_WATERMARK = -(2**63)
 
 Span = tuple[int, int]
+#: A window that fires: its key, its window, its records, and the time of its results.
+Fired = tuple[Any, Span, list[Any], int]
 
 
 @dataclass
@@ -40,7 +42,7 @@ class NaiveWindows:
     windows: dict[Any, dict[Span, list[Kept]]] = field(default_factory=dict)
     late: list[Any] = field(default_factory=list)
 
-    def add(self, key: Any, value: Any, timestamp: int) -> list[tuple[Any, Span, list[Any]]]:
+    def add(self, key: Any, value: Any, timestamp: int) -> list[Fired]:
         """Add a record, and return the windows that fire for it at once."""
         if self.merging:
             return self._add_merging(key, value, timestamp)
@@ -52,7 +54,7 @@ class NaiveWindows:
             records = self.windows.setdefault(key, {}).setdefault(span, [])
             records.append(Kept(value, timestamp))
             if span[1] - 1 <= self.watermark:
-                fired.append((key, span, [kept.value for kept in records]))
+                fired.append((key, span, [kept.value for kept in records], timestamp))
         if not taken and timestamp + self.lateness <= self.watermark:
             self.late.append(value)
         return fired
@@ -72,16 +74,16 @@ class NaiveWindows:
             return []
         self.windows[key] = {**rest, merged: records}
         if merged[1] - 1 <= self.watermark:
-            return [(key, merged, [kept.value for kept in records])]
+            return [(key, merged, [kept.value for kept in records], timestamp)]
         return []
 
-    def advance(self, watermark: int) -> list[tuple[Any, Span, list[Any]]]:
+    def advance(self, watermark: int) -> list[Fired]:
         """Advance the watermark, and return the windows that fire."""
         fired = []
         for key, windows in self.windows.items():
             for span, records in list(windows.items()):
                 if self.watermark < span[1] - 1 <= watermark:
-                    fired.append((key, span, [kept.value for kept in records]))
+                    fired.append((key, span, [kept.value for kept in records], span[1] - 1))
                 if span[1] - 1 + self.lateness <= watermark:
                     del windows[span]
         self.watermark = max(self.watermark, watermark)

@@ -198,8 +198,8 @@ class WindowOperator(BaseWindowOperator):
         records = [element.value for element in elements]
         if stays:
             [records] = self._contents.copied([records])
-        self.context.timestamp = timestamp = window.max_timestamp()
-        self._output.emit(self._caller.call_with_records(key, window, records), timestamp)
+        results = self._caller.call_with_records(key, window, records)
+        self._output.emit(results, self.context.timestamp)
         evictor.evict_after(elements, len(elements), window, context)
         self._contents.set(key, part, list(map(tuple, elements)))
 
