@@ -62,7 +62,8 @@ class ReduceFunction(Function, ABC, Generic[T]):
 class KeySelector(Function, ABC, Generic[IN_contra, K_co]):
     """Extracts the key of a record. (Flink: `KeySelector`.)
 
-    It must always return the same key for the same record.
+    It must always return the same key for the same record. `open` and `close` are called once in
+    each worker process. The runtime context has no state there.
     """
 
     @abstractmethod
@@ -71,7 +72,10 @@ class KeySelector(Function, ABC, Generic[IN_contra, K_co]):
 
 
 class Partitioner(Function, ABC, Generic[KEY_contra]):
-    """Chooses the subtask to which a record is sent. (Flink: `Partitioner`.)"""
+    """Chooses the subtask to which a record is sent. (Flink: `Partitioner`.)
+
+    `open` and `close` are called as those of a `KeySelector`.
+    """
 
     @abstractmethod
     def partition(self, key: KEY_contra, num_partitions: int) -> int:

@@ -30,15 +30,18 @@ __all__ = [
 
 
 class CoMapFunction(Function, ABC, Generic[IN1_contra, IN2_contra, OUT_co]):
-    """Emits exactly one record for each record of two streams. (Flink: `CoMapFunction`.)"""
+    """Emits at most one record for each record of two streams. (Flink: `CoMapFunction`.)
+
+    A method that returns None emits nothing, as in PyFlink.
+    """
 
     @abstractmethod
-    def map1(self, value: IN1_contra) -> OUT_co:
-        """Return the record to emit for `value` of the first stream."""
+    def map1(self, value: IN1_contra) -> OUT_co | None:
+        """Return the record to emit for `value` of the first stream; None for no record."""
 
     @abstractmethod
-    def map2(self, value: IN2_contra) -> OUT_co:
-        """Return the record to emit for `value` of the second stream."""
+    def map2(self, value: IN2_contra) -> OUT_co | None:
+        """Return the record to emit for `value` of the second stream; None for no record."""
 
 
 class CoFlatMapFunction(Function, ABC, Generic[IN1_contra, IN2_contra, OUT_co]):
@@ -48,12 +51,15 @@ class CoFlatMapFunction(Function, ABC, Generic[IN1_contra, IN2_contra, OUT_co]):
     """
 
     @abstractmethod
-    def flat_map1(self, value: IN1_contra) -> Iterable[OUT_co]:
-        """Return an iterable with the records to emit for `value` of the first stream."""
+    def flat_map1(self, value: IN1_contra) -> Iterable[OUT_co] | None:
+        """Return the records to emit for `value` of the first stream.
+
+        This is a generator, another iterable, or None for no record, as in PyFlink.
+        """
 
     @abstractmethod
-    def flat_map2(self, value: IN2_contra) -> Iterable[OUT_co]:
-        """Return an iterable with the records to emit for `value` of the second stream."""
+    def flat_map2(self, value: IN2_contra) -> Iterable[OUT_co] | None:
+        """Return the records to emit for `value` of the second stream; see `flat_map1`."""
 
 
 class TwoInputProcessFunction(Function):

@@ -44,6 +44,8 @@ class WindowAssigner(ABC, Generic[T_contra, W]):
     def get_default_trigger(self, env: Any = None) -> Trigger[T_contra, W]:
         """Return the trigger of a stream whose program sets none.
 
+        It is called when the program is built, if that sets no trigger.
+
         Arguments:
             env: the environment of the program.
         """

@@ -66,7 +66,7 @@ class WindowOperation:
 
     @property
     def has_default_trigger(self) -> bool:
-        """Whether the trigger does the same as the default trigger of the assigner."""
+        """Whether the trigger does the same as the default trigger of an assigner of Penstock."""
         default = self.assigner.get_default_trigger()
         return _alike(self.trigger, default)
 

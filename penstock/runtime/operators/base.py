@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Any
 
 from penstock.dataflow.functions import Function, has_end_input
+from penstock.dataflow.state import RuntimeContext
 from penstock.runtime import codegen
 from penstock.runtime.network.elements import TimeElement
 from penstock.runtime.network.output_channel import OutputChannel
@@ -31,6 +32,7 @@ from penstock.runtime.operators.side_outputs import SideOutputs
 from penstock.runtime.operators.user_loop import UserLoop
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.user_code.current_operator import operator_at_work
+from penstock.runtime.user_code.edge_functions import EdgeFunction
 from penstock.runtime.user_code.errors import current_index, raised_by_engine
 from penstock.snapshot.state.operator_state import OperatorStateSnapshot
 
@@ -66,6 +68,9 @@ class RunningOperator(ABC):
         self.iterator: Any = None
         #: The records for side outputs. The chain runner takes them after each call.
         self.side_outputs = SideOutputs(context)
+        #: The key selectors and partitioners that the operator or its partitioners call, and the
+        #: context that they get.
+        self.edge_functions: tuple[Sequence[EdgeFunction], RuntimeContext] = (), context
         #: The number of records that the operator received. The chain runner updates both counters
         #: directly, since a call for each update would cost 5 % of the time of a batch.
         self.records_in = 0
@@ -111,6 +116,17 @@ class RunningOperator(ABC):
             timestamp: the current time, in milliseconds since the epoch.
         """
         return capture_operator_state(self.function, self.context, number, timestamp)
+
+    def open_edge_functions(self) -> None:
+        """Open the key selectors and partitioners, before anything else of the operator."""
+        functions, context = self.edge_functions
+        for one in functions:
+            one.open(context)
+
+    def close_edge_functions(self) -> None:
+        """Close the key selectors and partitioners, after the operator."""
+        for one in self.edge_functions[0]:
+            one.close()
 
     def open(self) -> None:
         """Call `open` of the user's function object. A plain callable has no such method."""

@@ -37,6 +37,8 @@ __all__ = [
     "flat_map_timed_records",
     "map_records",
     "map_and_copy_records",
+    "map_some_records",
+    "map_some_timed_records",
     "process_records",
     "process_timed_records",
     "reduce_records",
@@ -48,6 +50,32 @@ Copied = Callable[[Any], Any]
 def map_records(function: Callable[[Any], Any], iterator: Iterator[Any]) -> list[Any]:
     """Return the function's result for each record."""
     return [function(record) for record in iterator]
+
+
+def map_some_records(function: Callable[[Any], Any], iterator: Iterator[Any]) -> list[Any]:
+    """Return the function's results that are not None."""
+    out: list[Any] = []
+    for record in iterator:
+        made = function(record)
+        if made is not None:
+            out.append(made)
+    return out
+
+
+def map_some_timed_records(
+    function: Callable[[Any], Any],
+    iterator: Iterator[Any],
+    timestamps: list[int],
+    times: list[int],
+) -> list[Any]:
+    """Return the function's results that are not None; see `filter_timed_records`."""
+    out: list[Any] = []
+    for record, timestamp in zip(iterator, timestamps, strict=False):
+        made = function(record)
+        if made is not None:
+            out.append(made)
+            times.append(timestamp)
+    return out
 
 
 def flat_map_records(
@@ -227,7 +255,8 @@ def reduce_records(
     for record in iterator:
         key = key_of(record)
         value = get(key)
-        if value is not None or (value := find(key)) is not missing:
+        # A function that returns None has removed the value of the key.
+        if value is not None or ((value := find(key)) is not missing and value is not None):
             value = combine(value, record)
         else:
             value = record

@@ -87,6 +87,7 @@ class ChainRunner:
         for operator in reversed(self.operators):
             operator_at_work.set(operator.context)
             try:
+                operator.open_edge_functions()
                 operator.initialize_state()
                 operator.open()
             except BaseException as error:
@@ -100,6 +101,7 @@ class ChainRunner:
         """
         root = self.root.operator
         closers = [(operator, operator.close) for operator in self.operators]
+        closers += [(operator, operator.close_edge_functions) for operator in self.operators]
         if source_input is not None:
             closers.append((root, source_input.close))
         closers += [(root, backend.close) for backend in self.backends().values()]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from penstock.dataflow.async_io.async_operation import AsyncOperation
 from penstock.dataflow.config import CheckpointingMode, RuntimeExecutionMode
 from penstock.dataflow.graph.execution_graph import Chain, ChainedOperator, ChannelId, OperatorInfo
 from penstock.dataflow.graph.job_graph import Operator, OperatorKind, Partitioning
@@ -16,6 +17,7 @@ from penstock.dataflow.graph.key_groups import key_group_range
 from penstock.dataflow.graph.keys import canonical
 from penstock.dataflow.graph.loop_waves import LoopWaves
 from penstock.dataflow.graph.operator_names import input_names
+from penstock.dataflow.joins.table_join import TableJoinOperation
 from penstock.dataflow.metrics import MetricGroup
 from penstock.dataflow.sink import SinkWriter, WriterContext
 from penstock.dataflow.source import ReaderContext, SourceReader
@@ -53,6 +55,7 @@ from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescrip
 from penstock.runtime.taskmanager.task_runner import TaskRunner
 from penstock.runtime.taskmanager.task_signals import TaskSignals
 from penstock.runtime.user_code.async_calls.caller_factory import CallerFactory
+from penstock.runtime.user_code.edge_functions import EdgeFunction, EdgeFunctions
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.metadata.handles import OWN_INPUT
 from penstock.snapshot.protocols.aligned import AlignedProtocol
@@ -112,6 +115,7 @@ class TaskFactory:
         self._callers = callers
         self._plan, self._config = descriptor.plan, descriptor.config
         self._functions = {op.id: op for op in descriptor.code.graph.operators}
+        self._edge_functions = EdgeFunctions()
         self._relay = BarrierRelay()
         self._tasks: list[Task] = []
         self._waves: dict[int, LoopWaves] = {}
@@ -156,7 +160,7 @@ class TaskFactory:
         slot, config = self._descriptor.slot, self._config
         signals, gate = self._channels.signals[chain.id], self._channels.gates[chain.id]
         parts = _TaskParts(signals, senders)
-        root = self._node(chain.root, parts)
+        root = self._node(chain.root, parts, chain.inputs)
         operators = [node.operator for node in root.walk()]
         typed = any(node.result_type is not None for node in root.walk())
         end_of_input = EndOfInputTracker(gate.channels, self._outside(chain), operators)
@@ -293,8 +297,15 @@ class TaskFactory:
 
     # ---- operators
 
-    def _node(self, node: ChainedOperator, parts: _TaskParts) -> ChainNode:
+    def _node(
+        self, node: ChainedOperator, parts: _TaskParts, inputs: tuple[int, ...] = ()
+    ) -> ChainNode:
         operator = self._operator(node, parts)
+        edge_functions = self._edge_functions_of(node, inputs)
+        if edge_functions:
+            # Their context is the operator's, without its state.
+            context = self._context(node.operator, metrics=operator.context.metrics)
+            operator.edge_functions = edge_functions, context
         main = self._consumers(operator, node, None, parts)
         tags = {self._plan.links[number].tag for number in node.links}
         tags.update(child.tag for child in node.children)
@@ -307,8 +318,28 @@ class TaskFactory:
         if len(main.partitioners) == 1 and plain:
             alone = fused(operator, main.partitioners[0])
             if alone is not None:
+                alone.edge_functions = operator.edge_functions
                 return ChainNode(alone, [], [])
         return main
+
+    def _edge_functions_of(
+        self, node: ChainedOperator, inputs: tuple[int, ...]
+    ) -> list[EdgeFunction]:
+        """Return the rich key selectors and partitioners that an operator needs.
+
+        Arguments:
+            node: the operator.
+            inputs: the ids of its incoming links. The replay of an in-flight log calls theirs.
+        """
+        operator = self._functions[node.operator.id]
+        graph_edges = self._descriptor.code.graph.edges
+        edges = [graph_edges[self._plan.links[number].edge] for number in (*inputs, *node.links)]
+        functions = [operator.key_selector, operator.second_key_selector]
+        if isinstance(operator.function, AsyncOperation | TableJoinOperation):
+            functions.append(operator.function.key_selector)
+        for edge in edges:
+            functions += [edge.selector, edge.partitioner]
+        return self._edge_functions.of(functions)
 
     def _consumers(
         self, operator: RunningOperator, node: ChainedOperator, tag: str | None, parts: _TaskParts
@@ -338,7 +369,7 @@ class TaskFactory:
         return ChainNode(operator, children, partitioners, inner, back_edges, result_type)
 
     def _operator(self, node: ChainedOperator, parts: _TaskParts) -> RunningOperator:
-        info, descriptor = node.operator, self._descriptor
+        info = node.operator
         backend, operator_state = None, None
         if info.has_operator_state:
             operator_state = OperatorStateBackend(
@@ -346,7 +377,26 @@ class TaskFactory:
             )
         if info.kind.keyed:
             backend = parts.backends[info.uid] = self._backend(info)
-        context = OperatorContext(
+        context = self._context(info, backend, operator_state)
+        if info.kind is OperatorKind.SINK:
+            sink = self._functions[info.id].function
+            writer = self._sink_writer(info, context.metrics)
+            return SinkOperator(writer, context, sink, self._system.timer)
+        operator = self._functions[info.id]
+        made = self._running_operator(operator, context, parts)
+        if self._config.runtime_mode is RuntimeExecutionMode.BATCH:
+            return make_batch_operator(operator, made)
+        return made
+
+    def _context(
+        self,
+        info: OperatorInfo,
+        backend: KeyedBackend | None = None,
+        operator_state: OperatorStateBackend | None = None,
+        metrics: MetricGroup | None = None,
+    ) -> OperatorContext:
+        scope = info.name, str(self._descriptor.slot)
+        return OperatorContext(
             info.name,
             info.uid,
             self._descriptor.slot,
@@ -359,18 +409,9 @@ class TaskFactory:
             operator_state,
             self._system.wall_clock,
             self._config.job_parameters,
-            input_names(descriptor.code.graph, info.id),
-            MetricGroup((info.name, str(self._descriptor.slot)), self._system.clock),
+            input_names(self._descriptor.code.graph, info.id),
+            metrics or MetricGroup(scope, self._system.clock),
         )
-        if info.kind is OperatorKind.SINK:
-            sink = self._functions[info.id].function
-            writer = self._sink_writer(info, context.metrics)
-            return SinkOperator(writer, context, sink, self._system.timer)
-        operator = self._functions[info.id]
-        made = self._running_operator(operator, context, parts)
-        if self._config.runtime_mode is RuntimeExecutionMode.BATCH:
-            return make_batch_operator(operator, made)
-        return made
 
     def _running_operator(
         self, operator: Operator, context: OperatorContext, parts: _TaskParts

@@ -179,8 +179,8 @@ class JoinedStreamsInWindows(WindowSettings, Generic[T1_co, T2_co, W]):
     def apply(self, function: Any, result_type: Any = None) -> Any:
         """Add the operator that joins the records of each key and window.
 
-        A result has the last timestamp of its window, unless the window fires earlier or later: then
-        it has the time of the record or timer that fires it. Records that are late for all their windows
+        A result has the last timestamp of its window. If the window fires earlier or later, it has
+        the time of the record or timer that fires it. Records that are late for all their windows
         are dropped, as in Flink.
 
         Arguments:

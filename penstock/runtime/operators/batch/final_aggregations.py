@@ -43,7 +43,9 @@ class FinalResults(KeyedOperator):
             return
         self._emitted = True
         timed = self._TIMES in self.backend.tables.names
-        for entries in batched(self.backend.scan(self.STATE)):
+        # A reduce function that returns None has removed the value of the key.
+        values = (entry for entry in self.backend.scan(self.STATE) if entry[1] is not None)
+        for entries in batched(values):
             times = None
             if timed:
                 table = self.backend.table(self._TIMES)

@@ -6,7 +6,7 @@ import logging
 from threading import Thread
 from typing import Any
 
-from penstock.dataflow.functions import Function, method_of
+from penstock.dataflow.functions import method_of
 from penstock.dataflow.joins.table_join import TableJoinOperation
 from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator
 from penstock.runtime.operators.context import OperatorContext
@@ -42,8 +42,6 @@ class TableJoinOperator(RecordLoopOperator):
     def open(self) -> None:
         """Open the function, and load the table."""
         operation, many = self._operation, self._operation.table.many
-        if isinstance(operation.key_selector, Function):
-            operation.key_selector.open(self.context)
         super().open()
         self._default: Any = MISSING
         if many or operation.keep_unmatched:
@@ -61,10 +59,8 @@ class TableJoinOperator(RecordLoopOperator):
         self.reload()
 
     def close(self) -> None:
-        """Close the function and the key selector."""
+        """Close the function."""
         super().close()
-        if isinstance(self._operation.key_selector, Function):
-            self._operation.key_selector.close()
 
     def reload(self) -> None:
         """Load the table again, and wait until it is loaded."""

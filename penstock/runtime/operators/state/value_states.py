@@ -100,10 +100,15 @@ class CellReducingState(ReducingState):
         return None if value is MISSING else value
 
     def add(self, value: Any) -> None:
-        """Combine a value with the value of the current key."""
+        """Combine a value with the value of the current key.
+
+        If the value of the key is None, because the function has returned None, the key has no
+        value.
+        """
         key = self._scope.single()
         old = self._cells.peek(key)
-        self._cells.put(key, value if old is MISSING else self._combine(old, value))
+        is_first = old is MISSING or old is None
+        self._cells.put(key, value if is_first else self._combine(old, value))
 
     def clear(self) -> None:
         """Remove the value of the current key."""
@@ -115,7 +120,9 @@ class CellReducingState(ReducingState):
 
     def put_merged(self, parts: Sequence[Any]) -> None:
         """Set the value of the current key to the combination of values that `take` returned."""
-        self._cells.put(self._scope.single(), reduce(self._combine, parts))
+        values = [part for part in parts if part is not None]
+        if values:
+            self._cells.put(self._scope.single(), reduce(self._combine, values))
 
 
 class CellAggregatingState(AggregatingState):
@@ -135,13 +142,21 @@ class CellAggregatingState(AggregatingState):
     def get(self) -> Any:
         """Return the result of the accumulator of the current key, or None if there is none."""
         accumulator = self._cells.get(self._scope.single())
-        return None if accumulator is MISSING else self._function.get_result(accumulator)
+        if accumulator is MISSING or accumulator is None:
+            return None
+        return self._function.get_result(accumulator)
 
     def add(self, value: Any) -> None:
-        """Add a value to the accumulator of the current key."""
+        """Add a value to the accumulator of the current key. None removes the accumulator.
+
+        If the accumulator is None, because the function has returned None, the key has none.
+        """
         key = self._scope.single()
+        if value is None:
+            self._cells.delete(key)
+            return
         accumulator = self._cells.peek(key)
-        if accumulator is MISSING:
+        if accumulator is MISSING or accumulator is None:
             accumulator = self._function.create_accumulator()
         self._cells.put(key, self._function.add(value, accumulator))
 
@@ -161,7 +176,9 @@ class CellAggregatingState(AggregatingState):
                 f"windows were merged, so that {type(self._function).__name__} needs a method "
                 f"merge(self, a, b)"
             )
-        self._cells.put(self._scope.single(), reduce(merge, parts))
+        accumulators = [part for part in parts if part is not None]
+        if accumulators:
+            self._cells.put(self._scope.single(), reduce(merge, accumulators))
 
 
 def _take(cells: Cells, key: Any) -> Any:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from inspect import isgeneratorfunction
 from typing import Any
 
+from penstock.dataflow.object_reuse import Check
+from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.keyed import KeyedProcessOperator
 from penstock.runtime.operators.stateless import FlatMapOperator, MapOperator, ProcessOperator
@@ -52,7 +55,7 @@ class _OneMethod:
 
 
 class MapSide(MapOperator):
-    """Emits the result of a method for each record.
+    """Emits the result of a method for each record, unless it is None. (PyFlink: `CoMapFunction`.)
 
     Arguments:
         function: the function with two inputs.
@@ -62,13 +65,25 @@ class MapSide(MapOperator):
 
     def __init__(self, function: Any, context: OperatorContext, method: str) -> None:
         super().__init__(getattr(function, method), context)
+        self._set_loop(loops.map_some_records, loops.map_some_timed_records, function=self.called)
+
+    def process(self, batch: RecordBatch) -> RecordBatch:
+        """Return the results of the method that are not None."""
+        policy = self._policy
+        if policy.check is Check.NOTHING:
+            out = self._process_with_loop(batch)
+            return out.with_rows(policy.after_batch(out.rows()))
+        out = super().process(batch)
+        return out.select([at for at, made in enumerate(out.rows()) if made is not None])
 
 
 class FlatMapSide(FlatMapOperator):
-    """Emits the items of the result of a method for each record; see `MapSide`."""
+    """Emits the items of the result of a method, unless it is None; see `MapSide`."""
 
     def __init__(self, function: Any, context: OperatorContext, method: str) -> None:
-        super().__init__(getattr(function, method), context)
+        call = getattr(function, method)
+        # A generator function never returns None, so its loop needs no check.
+        super().__init__(call if isgeneratorfunction(call) else _or_nothing(call), context)
         self.emits = method
 
 
@@ -168,13 +183,23 @@ class BroadcastSide(ProcessSide):
 
 
 def as_map(method: Method) -> Method:
-    """Return a method of a process function that emits the result of a map method."""
-    return lambda value, _: (method(value),)
+    """Return a method of a process function that emits the result of a map method, if any."""
+    return lambda value, _: () if (made := method(value)) is None else (made,)
 
 
 def as_flat_map(method: Method) -> Method:
     """Return a method of a process function that emits the result of a flat map method."""
     return lambda value, _: method(value)
+
+
+def _or_nothing(method: Method) -> Method:
+    """Return a method that returns no records instead of None."""
+
+    def items_of(value: Any) -> Any:
+        items = method(value)
+        return () if items is None else items
+
+    return items_of
 
 
 def _nothing(*_: Any) -> Iterable[Any]:

@@ -129,7 +129,9 @@ class BaseWindowOperator(RecordLoopOperator):
         if self._result_of is None:
             self._emit(key, TimeWindow(start, end), contents)
         else:
-            self._output.append(self._result_of(contents), self.context.timestamp)
+            result = self._result_of(contents)
+            if result is not None:
+                self._output.append(result, self.context.timestamp)
 
     def _skip(self, record: Any, timestamp: int) -> None:
         """Handle a record that no window took. It is late if its time is over."""

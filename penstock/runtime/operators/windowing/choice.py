@@ -29,6 +29,8 @@ __all__ = ["make_window_operator"]
 _TUMBLING = frozenset({TumblingEventTimeWindows, TumblingProcessingTimeWindows})
 _SLIDING = frozenset({SlidingEventTimeWindows, SlidingProcessingTimeWindows})
 _SESSIONS = frozenset({EventTimeSessionWindows, ProcessingTimeSessionWindows})
+#: The assigners whose windows have operators of their own.
+_SPECIAL = _TUMBLING | _SLIDING | _SESSIONS
 
 
 def make_window_operator(
@@ -45,7 +47,7 @@ def make_window_operator(
 def _operator_class(operation: WindowOperation) -> type[BaseWindowOperator]:
     assigner: Any = operation.assigner
     kind = type(assigner)
-    if operation.evictor is not None or not operation.has_default_trigger:
+    if kind not in _SPECIAL or operation.evictor is not None or not operation.has_default_trigger:
         return WindowOperator
     if operation.allowed_lateness and has_clear(operation.window_function):
         return WindowOperator  # it calls `clear` for each window, and panes do not know windows

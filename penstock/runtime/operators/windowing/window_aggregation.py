@@ -17,12 +17,17 @@ __all__ = ["Aggregation"]
 class Aggregation:
     """How records of a window are combined to an accumulator, and an accumulator to a result.
 
+    An accumulator or a value that is None is none: the next record is the first one again, and the
+    window has no result, as in PyFlink.
+
     Arguments:
         first: returns the accumulator for the first record.
         add: returns an accumulator, given the accumulator and one more record.
         merge: returns an accumulator, given two accumulators, of which the first is the earlier;
             None if the aggregate function does not merge.
-        result: returns the result of an accumulator.
+        result: returns the result of an accumulator, or None.
+        call: the method of the program, for the loops: `(value, record)` of a reduce function, or
+            `(record, accumulator)` of an aggregate function. It never gets None.
         aggregate: the aggregate function; None for a reduce function.
     """
 
@@ -30,6 +35,7 @@ class Aggregation:
     add: Callable[[Any, Any], Any]
     merge: Any
     result: Callable[[Any], Any]
+    call: Callable[[Any, Any], Any]
     aggregate: AggregateFunction | None = None
 
     @classmethod
@@ -37,25 +43,42 @@ class Aggregation:
         """Return the aggregation of an aggregate function or a reduce function."""
         if not isinstance(function, AggregateFunction):
             combine = method_of(function, "reduce")
-            return cls(_same, combine, combine, _same)
-        create, add = function.create_accumulator, function.add
+            own = _unless_none(combine)
+            return cls(_same, own, own, _same, combine)
+        create, add, result = function.create_accumulator, function.add, function.get_result
         return cls(
             lambda record: add(record, create()),
-            lambda accumulator, record: add(record, accumulator),
-            function.merge,
-            function.get_result,
+            lambda accumulator, record: add(
+                record, create() if accumulator is None else accumulator
+            ),
+            None if function.merge is None else _unless_none(function.merge),
+            lambda accumulator: None if accumulator is None else result(accumulator),
+            add,
             function,
         )
 
     def results_of(self, records: Sequence[Any]) -> list[Any]:
         """Return the result of records, in a list.
 
-        Without records, a reduce function has no result.
+        Without records, a reduce function has no result. None is no result, either.
         """
         if records:
-            return [self.result(reduce(self.add, records[1:], self.first(records[0])))]
-        aggregate = self.aggregate
-        return [] if aggregate is None else [self.result(aggregate.create_accumulator())]
+            result = self.result(reduce(self.add, records[1:], self.first(records[0])))
+        else:
+            aggregate = self.aggregate
+            result = None if aggregate is None else self.result(aggregate.create_accumulator())
+        return [] if result is None else [result]
+
+
+def _unless_none(combine: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a function that combines two values, or returns the one that is not None."""
+
+    def combined(first: Any, second: Any) -> Any:
+        if first is None or second is None:
+            return second if first is None else first
+        return combine(first, second)
+
+    return combined
 
 
 def _same(value: Any) -> Any:

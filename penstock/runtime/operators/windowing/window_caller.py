@@ -84,8 +84,10 @@ class WindowCaller:
             contents: an accumulator if the operation has an aggregator, else a list of records.
         """
         aggregation = self._aggregation
-        elements = contents if aggregation is None else (aggregation.result(contents),)
-        return self._call(key, window, elements)
+        if aggregation is None:
+            return self._call(key, window, contents)
+        result = aggregation.result(contents)
+        return () if result is None else self._call(key, window, (result,))
 
     def call_with_records(self, key: Any, window: Any, records: list[Any]) -> Results:
         """Return the results of a window whose contents are records in any case."""

@@ -61,7 +61,7 @@ def reduce_into_panes(
         value = get(entry)
         if value is None:
             value = find(entry)
-            if value is missing:
+            if value is missing or value is None:
                 add_first(key, begin, record)
                 continue
         dirty[entry] = combine(value, record)
@@ -98,7 +98,7 @@ def aggregate_into_panes(
         value = get(entry)
         if value is None:
             value = find(entry)
-            if value is missing:
+            if value is missing or value is None:
                 add_first(key, begin, record)
                 continue
         dirty[entry] = add(record, value)

@@ -62,11 +62,9 @@ class PaneOperator(BaseWindowOperator):
             return lists
         aggregation = Aggregation.of(self.operation.aggregator)
         if aggregation.aggregate is None:
-            combine = aggregation.add
-            self._set_loop(loops.reduce_into_panes, key_of=self._key_of, combine=combine)
+            self._set_loop(loops.reduce_into_panes, key_of=self._key_of, combine=aggregation.call)
         else:
-            add = aggregation.aggregate.add
-            self._set_loop(loops.aggregate_into_panes, key_of=self._key_of, add=add)
+            self._set_loop(loops.aggregate_into_panes, key_of=self._key_of, add=aggregation.call)
         return AggregatedContents(self._table, aggregation, copy)
 
     def process(self, batch: RecordBatch) -> RecordBatch:

@@ -2,7 +2,8 @@
 
 A key has a list of sessions in the order of time. Each is a list of its start, its end and its
 accumulator. Most records belong to the newest session of their key, and the loops only extend this
-session. They call `add_other` for all other records.
+session. They call `add_other` for all other records, and if a function has returned None for the
+session.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ def reduce_into_sessions(
             add_other(key, record, timestamp)
             continue
         session = sessions[-1]
-        if session[0] <= timestamp <= session[1]:
+        value = session[2]
+        if value is not None and session[0] <= timestamp <= session[1]:
             if timestamp + gap > session[1]:
                 session[1] = timestamp + gap
-            value = session[2]
             session[2] = combine(value, record)
         else:
             add_other(key, record, timestamp)
@@ -80,10 +81,10 @@ def aggregate_into_sessions(
             add_other(key, record, timestamp)
             continue
         session = sessions[-1]
-        if session[0] <= timestamp <= session[1]:
+        value = session[2]
+        if value is not None and session[0] <= timestamp <= session[1]:
             if timestamp + gap > session[1]:
                 session[1] = timestamp + gap
-            value = session[2]
             session[2] = add(record, value)
         else:
             add_other(key, record, timestamp)

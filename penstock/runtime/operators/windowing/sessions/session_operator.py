@@ -32,11 +32,11 @@ class SessionOperator(BaseWindowOperator):
         self._gap: int = assigner.gap
         aggregation = self._aggregation = Aggregation.of(self.operation.aggregator)
         if aggregation.aggregate is None:
-            combine = aggregation.add
-            self._set_loop(loops.reduce_into_sessions, key_of=self._key_of, combine=combine)
+            self._set_loop(
+                loops.reduce_into_sessions, key_of=self._key_of, combine=aggregation.call
+            )
         else:
-            add = aggregation.aggregate.add
-            self._set_loop(loops.aggregate_into_sessions, key_of=self._key_of, add=add)
+            self._set_loop(loops.aggregate_into_sessions, key_of=self._key_of, add=aggregation.call)
 
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Add the records of a batch to the sessions of their keys."""
