@@ -15,6 +15,7 @@ from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
 from penstock.snapshot.metadata.handles import EventTimeState, OperatorHandle
 from penstock.snapshot.state.operator_state import PackedState, read_operator_state, redistribute
+from penstock.snapshot.storage.decoding import Decoding
 
 __all__ = ["StateRestorer"]
 
@@ -41,6 +42,7 @@ class StateRestorer:
             wire[0] for task in handles.values() for _, wire, rescaled in task if rescaled
         }
         self._offload, self._pause = offload, pause
+        self._names = {info.uid: info.name for info in descriptor.plan.operators}
         self._logs = LogReplayer(
             descriptor.code, descriptor.plan, descriptor.codec, descriptor.slot
         )
@@ -66,7 +68,9 @@ class StateRestorer:
         for uid, backend in task.backends.items():
             keyed = [(folder, h.keyed) for folder, h in handles.get(uid, []) if h.keyed is not None]
             if keyed:
-                await drive(backend.restore(keyed), self._offload, self._pause)
+                what = f"the keyed state of operator {self._names[uid]!r}, subtask {task.id[1]},"
+                with Decoding(what, keyed[0][0]):
+                    await drive(backend.restore(keyed), self._offload, self._pause)
         await self._restore_operator_state(task, handles)
         if task.source_input is not None:
             for _, handle in handles.get(root, []):

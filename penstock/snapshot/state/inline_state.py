@@ -8,18 +8,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
 import msgpack
 
+from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.graph.keys import plain_keys
 from penstock.snapshot.state.entries import StateCodec, encode_entries
 from penstock.snapshot.state.layout.state_layout import CapturedTable
 from penstock.snapshot.state.slices import SliceTimer, Work
 from penstock.snapshot.state.tables import Tables
 
-__all__ = ["pack_inline", "unpack_inline"]
+__all__ = ["naming_state", "pack_inline", "unpack_inline"]
 
 # The overhead of msgpack for an entry in bytes: one list and two byte strings.
 _ENTRY_BYTES = 6
@@ -84,4 +86,15 @@ def unpack_inline(
     """Yield the name of each packed state, with its entries as keys and encoded values."""
     decode = codec.decode_value
     for state, pairs in zip(states, msgpack.unpackb(packed), strict=True):
-        yield state, [(decode(key), data) for key, data in pairs]
+        with naming_state(state):
+            entries = [(decode(key), data) for key, data in pairs]
+        yield state, entries
+
+
+@contextmanager
+def naming_state(state: str) -> Iterator[None]:
+    """Raise a `ProtocolError` that names the state if the block cannot decode an entry of it."""
+    try:
+        yield
+    except ProtocolError as error:
+        raise ProtocolError(f"state {state!r}: {error}") from error

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.handles import KeyedHandle
-from penstock.snapshot.state.inline_state import unpack_inline
+from penstock.snapshot.state.inline_state import naming_state, unpack_inline
 from penstock.snapshot.state.local_storage import LocalStorage
 from penstock.snapshot.state.rocksdb.block_store import BlockStore
 from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
@@ -103,11 +103,12 @@ class Restorer:
         decode, group_of = storage.codec.decode_value, storage.row_keys.group
         for state, entries in unpack_inline(storage.codec, inline, states):
             table = self._tables.named(state)
-            table.add_restored(
-                (key, decode(data))
-                for key, data in entries
-                if group_of(key, is_composite=table.is_composite) in self._groups
-            )
+            with naming_state(state):
+                table.add_restored(
+                    (key, decode(data))
+                    for key, data in entries
+                    if group_of(key, is_composite=table.is_composite) in self._groups
+                )
 
     def _copy(self, path: Path, handle: KeyedHandle) -> Work[None]:
         """Copy the entries of this subtask from the files of a handle."""

@@ -27,7 +27,10 @@ from penstock.runtime.jobmanager.reporting.job_events import (
 from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits
 from penstock.runtime.jobmanager.snapshots.record_classes import RecordClasses
 from penstock.runtime.jobmanager.snapshots.restored_output import take_over_output
-from penstock.runtime.jobmanager.snapshots.restored_snapshot import RestoredSnapshot
+from penstock.runtime.jobmanager.snapshots.restored_snapshot import (
+    RestoredSnapshot,
+    require_splits,
+)
 from penstock.runtime.jobmanager.snapshots.snapshot_publisher import operator_entries
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.coordination.compatibility import Difference, require_compatible
@@ -261,6 +264,7 @@ class RestorePlanner:
         differences = self._differences(manifest)
         require_compatible(differences, allow_dropped=dropped)
         store.verify(manifest, checksums=True)
+        require_splits(manifest, store.paths)
         self._types.restore(manifest)
         return take_over_output(self._commits, manifest, store, self._store, allow_dropped=dropped)
 

@@ -10,9 +10,16 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.snapshot.metadata.handles import OperatorHandle, StateMode
 from penstock.snapshot.metadata.manifest import Manifest
+from penstock.snapshot.storage.decoding import Decoding
 from penstock.snapshot.storage.job_paths import JobPaths
 
-__all__ = ["RestoredSnapshot", "assigned_splits", "input_positions", "rescaled"]
+__all__ = [
+    "RestoredSnapshot",
+    "assigned_splits",
+    "input_positions",
+    "require_splits",
+    "rescaled",
+]
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,25 @@ def _own_part(handle: OperatorHandle, slot: int) -> Iterator[OperatorHandle]:
     ):
         # Every subtask gets the union lists of all subtasks.
         yield OperatorHandle(handle.uid, handle.subtask, operator_state=state)
+
+
+def require_splits(manifest: Manifest, paths: JobPaths) -> None:
+    """Check that the splits of all sources have the form in which a source stores them.
+
+    Raise a `StoreError` that names the source if they have another form.
+    """
+    names = {entry.uid: entry.name for entry in manifest.operators}
+    folder = paths.snapshot(manifest.number)
+    for uid, state in manifest.enumerators.items():
+        with Decoding(f"the splits of source {names.get(uid, uid)!r}", folder):
+            splits = [*state.get("begun", ())]
+            state["enumerator"]
+            for handle in manifest.handles:
+                if handle.uid == uid and handle.small is not None:
+                    splits += handle.small
+            for id, _, _ in splits:
+                if not isinstance(id, str):
+                    raise ValueError(f"the id of a split is {id!r}")
 
 
 def assigned_splits(manifest: Manifest, uid: str, parallelism: int) -> list[list[Any]]:

@@ -25,6 +25,7 @@ from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.coordination.log_redistribution import redistribute_log
 from penstock.snapshot.metadata.handles import OWN_INPUT, LogHandle
+from penstock.snapshot.storage.decoding import Decoding
 from penstock.snapshot.storage.in_flight_log import BATCH, read_elements
 
 __all__ = ["LogReplayer", "RestoredLog"]
@@ -83,12 +84,19 @@ class LogReplayer:
                 continue  # The edge no longer exists. This was checked when the job was resumed.
             elif restored.rescaled:
                 take = self._round_robin_share(chain)
+            what = f"a record in flight to {self._plan.chains[chain].root.operator.name!r}"
             for kind, payload in read_elements(restored.log, restored.folder):
-                if kind != BATCH:
+                with Decoding(what, restored.folder):
+                    element = (
+                        self._codec.decode_record_batch(payload)
+                        if kind == BATCH
+                        else to_time_element(kind, payload)
+                    )
+                if not isinstance(element, RecordBatch):
                     if not restored.rescaled:
-                        yield channel, to_time_element(kind, payload)
+                        yield channel, element
                     continue
-                batch = self._codec.decode_record_batch(payload)
+                batch = element
                 if take is not None:
                     batch = batch.select(take(batch.rows()))
                 if batch:

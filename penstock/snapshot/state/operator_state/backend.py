@@ -9,6 +9,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.snapshot.metadata.handles import StateMode
 from penstock.snapshot.state.entries import StateCodec
 from penstock.snapshot.state.operator_state.packing import OperatorStateSnapshot, PackedState
+from penstock.snapshot.storage.decoding import Decoding
 
 __all__ = ["BroadcastEntries", "ListElements", "OperatorStateBackend"]
 
@@ -111,7 +112,9 @@ class OperatorStateBackend:
         """
         state = self._register(name, mode)
         if state is None:
-            state = self._states[name] = ListElements(list(map(self._decode, self._take(name))))
+            with self._decoding(name):
+                values = list(map(self._codec.decode_value, self._take(name)))
+            state = self._states[name] = ListElements(values)
         assert isinstance(state, ListElements)
         return state
 
@@ -124,7 +127,8 @@ class OperatorStateBackend:
         state = self._register(name, StateMode.BROADCAST)
         if state is None:
             packed = self._take(name)
-            entries = dict(map(self._decode, packed))
+            with self._decoding(name):
+                entries = dict(map(self._codec.decode_value, packed))
             state = self._states[name] = BroadcastEntries(entries, packed or None)
         assert isinstance(state, BroadcastEntries)
         return state
@@ -157,5 +161,6 @@ class OperatorStateBackend:
         restored = self._restored.pop(name, None)
         return () if restored is None else restored.elements
 
-    def _decode(self, data: bytes) -> Any:
-        return self._codec.decode_value(data)
+    def _decoding(self, name: str) -> Decoding:
+        state = f"the state {name!r} of operator {self._name!r} in snapshot {self.restored_from}"
+        return Decoding(state)
