@@ -38,6 +38,7 @@ from penstock.dataflow.graph.job_graph import (
     OperatorKind,
     Partitioning,
 )
+from penstock.dataflow.graph.uids import assign_uids
 from penstock.dataflow.operator_state.checkpointed_function import checkpointed_function
 
 __all__ = ["compile_graph"]
@@ -112,7 +113,7 @@ def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
         raise GraphError(
             "the program has no source: begin with env.from_collection(...) or another"
         )
-    uids = graph.assign_uids()
+    uids = assign_uids(graph)
     infos: dict[int, OperatorInfo] = {}
     for operator in graph.running:
         parallelism = operator.parallelism or config.parallelism

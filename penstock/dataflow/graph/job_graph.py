@@ -11,13 +11,13 @@ streams that close it. `JobGraph.connections` connects the producers directly wi
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.state import MapStateDescriptor
 
 __all__ = [
     "Chaining",
@@ -157,12 +157,12 @@ class Operator:
         name: the name that is shown to users; it need not be unique.
         function: the user's function, source or sink.
         parallelism: the number of subtasks. None takes the parallelism of the job.
-        uid: the id of the operator's state in snapshots. If it is None, `JobGraph.assign_uids`
+        uid: the id of the operator's state in snapshots. If it is None, `assign_uids`
             derives a uid.
         chaining: the operators to which it may be chained.
         key_selector: the function that returns the key of a record. Only keyed operators have one.
         second_key_selector: the same function for the second input of a keyed operator.
-        broadcast_states: the names of the broadcast states that the function may use.
+        broadcast_states: the descriptors of the broadcast states that the function may use.
         non_parallel_reason: the reason why the operator cannot run in parallel; None if it can.
         side_outputs: the ids of the tags whose records the program reads.
         watermark_strategy: the watermark strategy of a source; None if it has none.
@@ -178,7 +178,7 @@ class Operator:
     chaining: Chaining = Chaining.ALWAYS
     key_selector: Any = None
     second_key_selector: Any = None
-    broadcast_states: tuple[str, ...] = ()
+    broadcast_states: tuple[MapStateDescriptor, ...] = ()
     non_parallel_reason: str | None = None
     side_outputs: tuple[str, ...] = ()
     watermark_strategy: Any = None
@@ -323,51 +323,6 @@ class JobGraph:
             for operator in self.running
             if operator.kind is not OperatorKind.SINK and operator.id not in read
         ]
-
-    def assign_uids(self) -> dict[int, str]:
-        """Return the uid of every operator that runs, as a dict from operator id to uid.
-
-        If the user has set no uid, it is derived. A derived uid is a digest of the operator's kind,
-        its name, the name of its function, and the uids of its producers. So the uid does not
-        change when an unrelated operator is added. If two digests are equal, a number
-        is appended to the second digest.
-
-        Feedbacks among the inputs are ignored, so that an operator keeps its uid and its state when
-        the user adds or changes a loop. If an operator reads only from feedbacks, their names are
-        used in place of uids.
-
-        Raises:
-            GraphError: if the user gave the same uid to two operators.
-        """
-        uids: dict[int, str] = {}
-        given: dict[str, Operator] = {}
-        for operator in self.operators:
-            if operator.uid is None:
-                continue
-            if operator.uid in given:
-                raise GraphError(
-                    f"two operators have the uid {operator.uid!r}: {given[operator.uid].name!r} "
-                    f"and {operator.name!r}; give each its own with .uid(...)"
-                )
-            given[operator.uid] = operator
-            uids[operator.id] = operator.uid
-        seen: dict[str, int] = {}
-        names = {one.id: one.name for one in self.operators if one.kind is OperatorKind.FEEDBACK}
-        # Operators are in order of creation, so every producer comes before its consumers.
-        for operator in self.running:
-            if operator.uid is not None:
-                continue
-            signature = [operator.kind.signature, operator.name, function_name(operator.function)]
-            edges = self.inputs_of(operator.id)
-            regular = [edge for edge in edges if edge.source not in names]
-            for edge in regular or edges:
-                signature += [str(edge.input), uids.get(edge.source) or names[edge.source]]
-                if edge.tag is not None:
-                    signature.append(f"side output {edge.tag}")
-            digest = hashlib.blake2b(repr(signature).encode(), digest_size=6).hexdigest()
-            count = seen[digest] = seen.get(digest, 0) + 1
-            uids[operator.id] = digest if count == 1 else f"{digest}-{count}"
-        return uids
 
     def connections(self) -> list[Connection]:
         """Return the connections between operators that run.

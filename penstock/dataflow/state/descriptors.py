@@ -6,9 +6,10 @@ ignored, since values keep their types.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias
 
+from penstock.dataflow.arguments.aliases import checked_aliases
 from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.state.states import (
@@ -64,18 +65,22 @@ class StateDescriptor(Generic[S_co]):
         name: the name of the state, unique within the function. A resumed job finds the state by
             this name, even if the program has changed.
         type_info: an argument of PyFlink, which Penstock ignores.
+        aliases: former names of the state. If a snapshot has a state with one of them, a resumed
+            job takes that state. A later resume may do without.
 
     Raises:
-        TypeError: if the name is not a non-empty string.
+        TypeError: if the name or an alias is not a non-empty string.
+        GraphError: if an alias is the name itself, or is given twice.
     """
 
     #: The kind of the state, for error messages.
     kind: ClassVar[str] = "state"
 
-    def __init__(self, name: str, type_info: Any = None) -> None:
+    def __init__(self, name: str, type_info: Any = None, *, aliases: Iterable[str] = ()) -> None:
         if not isinstance(name, str) or not name:
             raise TypeError(f"a state needs a name that is a non-empty string, not {name!r}")
         self.name = name
+        self.aliases = checked_aliases(f"state {name!r}", name, aliases)
         self.type_info = type_info
         self._ttl_config: StateTtlConfig | None = None
 
@@ -111,12 +116,20 @@ class ValueStateDescriptor(StateDescriptor[ValueState[T]], Generic[T]):
     Arguments:
         name: the name of the state, unique within the function.
         value_type_info: an argument of PyFlink, which Penstock ignores.
+        aliases: former names of the state, by which a resumed job finds it in a snapshot.
+
+    Example:
+        The state was called "stat" before::
+
+            ValueStateDescriptor("stats", aliases=["stat"])
     """
 
     kind = "value"
 
-    def __init__(self, name: str, value_type_info: TypeOf[T] = None) -> None:
-        super().__init__(name, value_type_info)
+    def __init__(
+        self, name: str, value_type_info: TypeOf[T] = None, *, aliases: Iterable[str] = ()
+    ) -> None:
+        super().__init__(name, value_type_info, aliases=aliases)
 
 
 class ListStateDescriptor(StateDescriptor[ListState[T]], Generic[T]):
@@ -125,12 +138,15 @@ class ListStateDescriptor(StateDescriptor[ListState[T]], Generic[T]):
     Arguments:
         name: the name of the state, unique within the function.
         elem_type_info: an argument of PyFlink, which Penstock ignores.
+        aliases: former names of the state, by which a resumed job finds it in a snapshot.
     """
 
     kind = "list"
 
-    def __init__(self, name: str, elem_type_info: TypeOf[T] = None) -> None:
-        super().__init__(name, elem_type_info)
+    def __init__(
+        self, name: str, elem_type_info: TypeOf[T] = None, *, aliases: Iterable[str] = ()
+    ) -> None:
+        super().__init__(name, elem_type_info, aliases=aliases)
 
 
 class MapStateDescriptor(StateDescriptor[MapState[K, V]], Generic[K, V]):
@@ -140,14 +156,20 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]], Generic[K, V]):
         name: the name of the state, unique within the function.
         key_type_info: an argument of PyFlink, which Penstock ignores.
         value_type_info: an argument of PyFlink, which Penstock ignores.
+        aliases: former names of the state, by which a resumed job finds it in a snapshot.
     """
 
     kind = "map"
 
     def __init__(
-        self, name: str, key_type_info: TypeOf[K] = None, value_type_info: TypeOf[V] = None
+        self,
+        name: str,
+        key_type_info: TypeOf[K] = None,
+        value_type_info: TypeOf[V] = None,
+        *,
+        aliases: Iterable[str] = (),
     ) -> None:
-        super().__init__(name, value_type_info)
+        super().__init__(name, value_type_info, aliases=aliases)
         self.key_type_info = key_type_info
 
 
@@ -160,6 +182,7 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], Generic[T]):
         name: the name of the state, unique within the function.
         reduce_function: a function, or a `ReduceFunction`, that combines two values.
         type_info: an argument of PyFlink, which Penstock ignores.
+        aliases: former names of the state, by which a resumed job finds it in a snapshot.
 
     Raises:
         GraphError: if the function cannot be called with two values.
@@ -172,8 +195,10 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], Generic[T]):
         name: str,
         reduce_function: Callable[[T, T], T] | Reduces[T],
         type_info: TypeOf[T] = None,
+        *,
+        aliases: Iterable[str] = (),
     ) -> None:
-        super().__init__(name, type_info)
+        super().__init__(name, type_info, aliases=aliases)
         if isinstance(reduce_function, type):
             raise GraphError(
                 f"reducing state {name!r} needs an instance of {reduce_function.__name__}, not "
@@ -197,6 +222,7 @@ class AggregatingStateDescriptor(StateDescriptor[AggregatingState[T, R]], Generi
         name: the name of the state, unique within the function.
         agg_function: an `AggregateFunction`.
         state_type_info: an argument of PyFlink, which Penstock ignores.
+        aliases: former names of the state, by which a resumed job finds it in a snapshot.
 
     Raises:
         GraphError: if `agg_function` is not an `AggregateFunction`.
@@ -205,9 +231,14 @@ class AggregatingStateDescriptor(StateDescriptor[AggregatingState[T, R]], Generi
     kind = "aggregating"
 
     def __init__(
-        self, name: str, agg_function: Aggregates[T, Any, R], state_type_info: Any = None
+        self,
+        name: str,
+        agg_function: Aggregates[T, Any, R],
+        state_type_info: Any = None,
+        *,
+        aliases: Iterable[str] = (),
     ) -> None:
-        super().__init__(name, state_type_info)
+        super().__init__(name, state_type_info, aliases=aliases)
         missing = [method for method in _AGGREGATE_METHODS if not hasattr(agg_function, method)]
         if missing or isinstance(agg_function, type):
             raise GraphError(

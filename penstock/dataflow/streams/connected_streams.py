@@ -20,6 +20,7 @@ from penstock.dataflow.functions import (
     KeySelector,
 )
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput, Partitioning
+from penstock.dataflow.state import MapStateDescriptor
 from penstock.dataflow.streams.key_selectors import KeyFields, check_key_selector
 from penstock.dataflow.streams.operator_settings import declare_type
 from penstock.dataflow.type_variables import R, T_co
@@ -187,14 +188,14 @@ class BroadcastStream(Generic[T_co]):
     Arguments:
         environment: the environment that the stream belongs to.
         outputs: the outputs of operators that form the stream; they are partitioned by broadcast.
-        states: the names of the broadcast states that the function may use.
+        states: the descriptors of the broadcast states that the function may use.
     """
 
     def __init__(
         self,
         environment: BaseEnvironment,
         outputs: Sequence[OperatorOutput],
-        states: tuple[str, ...],
+        states: tuple[MapStateDescriptor, ...],
     ) -> None:
         self._environment = environment
         self._outputs = tuple(outputs)
@@ -204,7 +205,7 @@ class BroadcastStream(Generic[T_co]):
         self,
         environment: BaseEnvironment,
         other: ConnectedInput,
-        make: Callable[[ConnectedInput, ConnectedInput, tuple[str, ...]], R],
+        make: Callable[[ConnectedInput, ConnectedInput, tuple[MapStateDescriptor, ...]], R],
     ) -> R:
         """Return this stream, connected with another stream.
 
@@ -212,7 +213,7 @@ class BroadcastStream(Generic[T_co]):
             environment: the environment of the other stream.
             other: the other stream.
             make: a function that returns the connected streams. Its arguments are the other stream,
-                this stream, and the names of the broadcast states.
+                this stream, and the descriptors of the broadcast states.
 
         Raises:
             GraphError: if the streams belong to two environments.
@@ -230,7 +231,7 @@ class BaseBroadcastConnectedStream:
         environment: the environment that the streams belong to.
         first: the stream that is not broadcast.
         second: the broadcast stream.
-        states: the names of the broadcast states that the function may use.
+        states: the descriptors of the broadcast states that the function may use.
         stream_of: a function that returns a stream with these outputs.
     """
 
@@ -239,7 +240,7 @@ class BaseBroadcastConnectedStream:
         environment: BaseEnvironment,
         first: ConnectedInput,
         second: ConnectedInput,
-        states: tuple[str, ...],
+        states: tuple[MapStateDescriptor, ...],
         stream_of: StreamOf,
     ) -> None:
         self._environment = environment
@@ -312,7 +313,7 @@ def add_two_input_operator(
     first: ConnectedInput,
     second: ConnectedInput,
     stream_of: StreamOf,
-    states: tuple[str, ...] = (),
+    states: tuple[MapStateDescriptor, ...] = (),
 ) -> Any:
     """Add an operator with two inputs, and return a stream with its output.
 
@@ -324,7 +325,7 @@ def add_two_input_operator(
         first: the first stream.
         second: the second stream.
         stream_of: a function that returns a stream with these outputs.
-        states: the names of the broadcast states that the function may use.
+        states: the descriptors of the broadcast states that the function may use.
     """
     # Each operator gets its own copy, as in `DataStream._transform`.
     selector = first.key_selector if kind.keyed else None

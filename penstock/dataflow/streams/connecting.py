@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from penstock.dataflow.arguments.aliases import StateNames
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import OperatorOutput, Partitioning
@@ -63,14 +64,15 @@ class StreamConnecting:
         ]
         if not state_descriptors:
             return self._stream_of(outputs)
-        names: list[str] = []
+        names, aliases = set[str](), StateNames()
         for descriptor in state_descriptors:
             if not isinstance(descriptor, MapStateDescriptor):
                 raise GraphError(f"broadcast takes MapStateDescriptors, not {descriptor!r}")
             if descriptor.name in names:
                 raise GraphError(f"broadcast got two descriptors with the name {descriptor.name!r}")
-            names.append(descriptor.name)
-        return BroadcastStream(self._environment, outputs, tuple(names))
+            names.add(descriptor.name)
+            aliases.add(descriptor.name, descriptor.aliases)
+        return BroadcastStream(self._environment, outputs, tuple(state_descriptors))
 
     @abstractmethod
     def _stream_of(self, outputs: Sequence[OperatorOutput]) -> Any:
@@ -82,6 +84,6 @@ class StreamConnecting:
 
     @abstractmethod
     def _broadcast_connected_stream_of(
-        self, first: ConnectedInput, second: ConnectedInput, states: tuple[str, ...]
+        self, first: ConnectedInput, second: ConnectedInput, states: tuple[MapStateDescriptor, ...]
     ) -> Any:
         """Return a stream that is connected with a broadcast stream, which has these states."""

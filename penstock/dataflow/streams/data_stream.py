@@ -20,6 +20,7 @@ from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.columns.grouped_stream import StreamColumns
 from penstock.dataflow.graph.cached_streams import StoredRecords
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
+from penstock.dataflow.state import MapStateDescriptor
 from penstock.dataflow.streams.connected_streams import (
     BaseBroadcastConnectedStream,
     BaseConnectedStreams,
@@ -99,7 +100,7 @@ class DataStream(
         return ConnectedStreams(self._environment, first, second, self._stream_of)
 
     def _broadcast_connected_stream_of(
-        self, first: ConnectedInput, second: ConnectedInput, states: tuple[str, ...]
+        self, first: ConnectedInput, second: ConnectedInput, states: tuple[MapStateDescriptor, ...]
     ) -> BroadcastConnectedStream[T_co, Any]:
         return BroadcastConnectedStream(self._environment, first, second, states, self._stream_of)
 

@@ -210,7 +210,7 @@ class DataStream(
         self, first: ConnectedInput, second: ConnectedInput
     ) -> ConnectedStreams[T_co, Any]: ...
     def _broadcast_connected_stream_of(
-        self, first: ConnectedInput, second: ConnectedInput, states: tuple[str, ...]
+        self, first: ConnectedInput, second: ConnectedInput, states: tuple[MapStateDescriptor, ...]
     ) -> BroadcastConnectedStream[T_co, Any]: ...
 
 class CachedDataStream(DataStream[T_co]):

@@ -65,8 +65,9 @@ def _require_keyed(keyed: KeyedHandle, operator: OperatorEntry, what: str) -> No
         _require_name(keyed.folder, what)
     count = len(keyed.states)
     _require(len(keyed.kinds) in (0, count), f"{what}: {len(keyed.kinds)} kinds, {count} states")
-    ids = all(0 <= state_id < count for state_id in keyed.expiring)
-    _require(ids, f"{what}: expiring states {list(keyed.expiring)} of {count}")
+    for word, ids in (("expiring", keyed.expiring), ("late", keyed.late)):
+        fit = all(0 <= state_id < count for state_id in ids)
+        _require(fit, f"{what}: {word} states {list(ids)} of {count}")
 
 
 def _require_log(log: LogHandle, what: str) -> None:

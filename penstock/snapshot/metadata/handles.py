@@ -56,6 +56,7 @@ class KeyedHandle:
             format, in which all states are values.
         expiring: the ids of the states with a time to live. Each value is stored as a tuple
             (value, time in milliseconds since the epoch at which it expires).
+        late: the ids of the states that the program did not request when it was opened, but later.
     """
 
     first_group: int
@@ -66,14 +67,15 @@ class KeyedHandle:
     files: tuple[FileRecord, ...] = ()
     kinds: tuple[StateKind, ...] = ()
     expiring: tuple[int, ...] = ()
+    late: tuple[int, ...] = ()
 
     def kind(self, state_id: int) -> StateKind:
         """Return the kind of the state with this id."""
         return self.kinds[state_id] if self.kinds else StateKind.VALUE
 
     def to_wire(self) -> list[Any]:
-        """Return the handle as a plain list for msgpack."""
-        return [
+        """Return the handle as a plain list for msgpack. Few handles have late states."""
+        wire = [
             self.first_group,
             self.end_group,
             list(self.states),
@@ -83,15 +85,17 @@ class KeyedHandle:
             [kind.value for kind in self.kinds],
             list(self.expiring),
         ]
+        return [*wire, list(self.late)] if self.late else wire
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> KeyedHandle:
         """Create a handle from a list that `to_wire` returned.
 
-        A list from a manifest of format 3 or lower has only the first six items.
+        A list from a manifest of format 3 or lower has only the first six items. The last one is
+        missing if there are no late states.
         """
         first, end, states, inline, folder, files, *rest = wire
-        kinds, expiring = rest or ([], [])
+        kinds, expiring, *late = rest or ([], [])
         return cls(
             first,
             end,
@@ -101,6 +105,7 @@ class KeyedHandle:
             tuple(FileRecord(*file) for file in files),
             tuple(map(StateKind, kinds)),
             tuple(expiring),
+            tuple(*late),
         )
 
 

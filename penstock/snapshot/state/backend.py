@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.dataflow.errors import ProtocolError
+from penstock.dataflow.errors import GraphError, ProtocolError
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state.entries import TOMBSTONE, StateCodec
@@ -117,26 +117,93 @@ class KeyedBackend:
         )
         self._flush = EagerFlusher(self.tables, self.storage, self._snapshots.is_busy)
 
-    def table(self, name: str, kind: StateKind = StateKind.VALUE) -> KeyedTable:
+    def table(
+        self, name: str, kind: StateKind = StateKind.VALUE, aliases: Sequence[str] = ()
+    ) -> KeyedTable:
         """Return the table of state `name`, and register it if it is new.
 
         A restored table keeps its id.
 
+        Arguments:
+            name: the name of the state.
+            kind: the kind of the state.
+            aliases: former names of the state. A restored state with such a name becomes this one.
+
         Raises:
-            GraphError: if there is a state of this name and another kind.
+            GraphError: if there is a state of this name and another kind, or if the restored
+                states of two names have entries of the same key.
         """
+        for alias in aliases:
+            if alias in self.tables.names:
+                self._take_over(self.tables.named(alias), name, kind)
         return self.tables.table(name, kind)
 
-    def composite_table(self, name: str, kind: StateKind = StateKind.MAP) -> CompositeTable:
+    def _take_over(self, former: KeyedTable, name: str, kind: StateKind) -> None:
+        """Make a restored state with a former name the state `name`."""
+        if former.is_requested:
+            return  # the same operator also has a state of its own with this name
+        if name not in self.tables.names:
+            self.tables.rename(former, name)
+            return
+        # The snapshot has both. If the state is requested late, only some subtasks of an earlier
+        # run may have renamed it. Then the two have different keys.
+        entries = list(self.scan(former.name))
+        table = self.tables.table(name, kind)
+        if not entries:
+            return
+        keys = {key[0] if table.is_composite else key for key, _ in self.scan(name)}
+        if (former.kind, former.expires) != (table.kind, table.expires) or any(
+            (key[0] if former.is_composite else key) in keys for key, _ in entries
+        ):
+            raise GraphError(
+                f"the snapshot has both a state {name!r} and a state {former.name!r}, so the "
+                f"latter is not the former name of the first: take it out of the aliases"
+            )
+        for key, value in entries:
+            table.put(key, value)
+        self.drop(former.name)
+
+    def expect(self, name: str) -> None:
+        """Declare that the operator may request a state later than when it is opened.
+
+        If this is not declared, it is unknown whether the program still has a restored state that
+        it requests late.
+        """
+        self.tables.expect(name)
+
+    def end_opening(self) -> tuple[list[KeyedTable], list[KeyedTable]]:
+        """Return which restored states are gone, and which states are new.
+
+        Call this when the operator has requested the states that it needs, and before its first
+        record. A restored state is gone if it has entries, is not requested, and was not
+        requested late by the program that took the snapshot.
+        """
+        self.tables.end_opening()
+        left = [table for table in self.tables if not table.is_requested and not table.is_late]
+        gone = [table for table in left if next(self.scan(table.name), None) is not None]
+        return gone, [table for table in self.tables if not table.is_restored]
+
+    def drop(self, name: str) -> None:
+        """Remove all entries of a state that no operator uses."""
+        table = self.tables.named(name)
+        # A snapshot that is not written yet needs what the database holds.
+        if not self._snapshots.is_busy() and self.storage.cold.remove_table(table, self.groups):
+            table.drop_entries()
+            return
+        for key in [key for key, _ in self.scan(name)]:
+            table.delete(key)
+
+    def composite_table(
+        self, name: str, kind: StateKind = StateKind.MAP, aliases: Sequence[str] = ()
+    ) -> CompositeTable:
         """Return the table of state `name` with composite keys, and register it if it is new.
 
         A composite key is a tuple `(key, part, ...)`. The key group is that of `key` alone. The
         parts have the types of keys, and identify an entry of this key.
 
-        Raises:
-            GraphError: if there is a state of this name and another kind.
+        The arguments and errors are those of `table`.
         """
-        table = self.tables.table(name, kind)
+        table = self.table(name, kind, aliases)
         if not isinstance(table, CompositeTable):
             raise ProtocolError(f"the keys of {kind.value} state {name!r} are not composite")
         return table
@@ -252,12 +319,8 @@ class KeyedBackend:
 
     def clear(self) -> None:
         """Remove all entries of all states."""
-        for table in self.tables:
-            if self.storage.is_open or table.captured:
-                for key in [key for key, _ in self.scan(table.name)]:
-                    table.delete(key)
-            else:
-                table.drop_entries()
+        for name in self.tables.names:
+            self.drop(name)
 
     def scan(self, state: str) -> Iterator[tuple[Any, Any]]:
         """Return an iterator over the current entries of a state, in no particular order.

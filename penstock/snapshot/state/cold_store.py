@@ -98,6 +98,18 @@ class ColdStore(ABC):
         del table, groups, cursor, limit
         return [], None
 
+    def remove_table(self, table: KeyedTable, groups: Iterable[int]) -> bool:
+        """Remove all stored entries of a table at once. Return False if the store cannot.
+
+        The entries in memory stay. No snapshot may be captured and not written.
+
+        Arguments:
+            table: the table.
+            groups: the key groups of the subtask.
+        """
+        del table, groups
+        return False
+
     def memory_bytes(self) -> int:
         """Return an estimate of the memory that this store takes, in bytes."""
         return 0
@@ -124,3 +136,8 @@ class MemoryOnly(ColdStore):
     def write(self, table: KeyedTable, keys: list[Any], values: list[Any]) -> None:
         """Mark dirty or captured entries of a table as clean, without writing them."""
         table.absorb(keys, values, marked=True)
+
+    def remove_table(self, table: KeyedTable, groups: Iterable[int]) -> bool:
+        """Return True: this store has no entries."""
+        del table, groups
+        return True

@@ -70,7 +70,9 @@ class Restorer:
         ]
         for _, handle in handles:
             for state_id, state in enumerate(handle.states):
-                table = self._tables.table(state, handle.kind(state_id))
+                table = self._tables.restored_table(
+                    state, handle.kind(state_id), is_late=state_id in handle.late
+                )
                 table.expires = state_id in handle.expiring
         stored = [(path, handle) for path, handle in handles if handle.folder is not None]
         if len(handles) == len(stored) == 1 and self._covers_exactly(stored[0][1]):

@@ -134,6 +134,7 @@ class SnapshotWriter:
             tuple(table.name for table in tables),
             kinds=tuple(table.kind for table in tables),
             expiring=tuple(table.table_id for table in tables if table.expires),
+            late=tuple(table.table_id for table in tables if table.is_late),
         )
         if inline is not None:
             return handle(inline=inline), SnapshotBytes(new=len(inline))

@@ -29,6 +29,10 @@ class Tables:
         self._codec = codec
         self._settings = settings
         self._readers: list[ColdReader] = []
+        #: Whether the operator is still opening, and requests the states that it always needs.
+        self._is_opening = True
+        #: The names of states that the operator needs, and requests with their first entry.
+        self._expected: set[str] = set()
         #: The layout of each table, in the order of the tables' ids.
         self.layouts: list[StateLayout] = []
 
@@ -47,21 +51,49 @@ class Tables:
         return tuple(table.name for table in self)
 
     def table(self, name: str, kind: StateKind) -> KeyedTable:
-        """Return the table `name`, and register it if it is new.
+        """Return the table `name` for the operator, and register it if it is new.
 
         A restored table keeps its id.
 
         Raises:
             GraphError: if there is a table of this name and another kind.
         """
+        table = self._table(name, kind)
+        if not table.is_requested:
+            table.is_requested = True
+            table.is_late = not self._is_opening and name not in self._expected
+        return table
+
+    def restored_table(self, name: str, kind: StateKind, *, is_late: bool) -> KeyedTable:
+        """Return the table `name` for entries of a snapshot, and register it if it is new.
+
+        Arguments:
+            name: the name of the state.
+            kind: the kind of the state.
+            is_late: whether the program requested the state after it was opened.
+        """
+        table = self._table(name, kind)
+        table.is_restored = True
+        table.is_late |= is_late
+        return table
+
+    def expect(self, name: str) -> None:
+        """Declare a state that the operator needs, and requests with the first entry."""
+        self._expected.add(name)
+
+    def end_opening(self) -> None:
+        """Note that the operator is open. States that it requests from now on are late."""
+        self._is_opening = False
+
+    def rename(self, table: KeyedTable, name: str) -> None:
+        """Give a restored table the name that its state has in the program."""
+        table.name = name
+
+    def _table(self, name: str, kind: StateKind) -> KeyedTable:
         for table in self:
             if table.name == name:
                 if table.kind is not kind:
-                    raise GraphError(
-                        f"state {name!r} is a {kind.value} state, but there is a "
-                        f"{table.kind.value} state of the same name, in the function or in the "
-                        f"restored snapshot: give one of them another name"
-                    )
+                    raise GraphError(_other_kind(table, kind))
                 return table
         made = CompositeTable if kind.is_composite else KeyedTable
         table = made(name, len(self.layouts), self._codec, self._settings)
@@ -110,3 +142,15 @@ class Tables:
 
     def _levelled(self, table: KeyedTable, *, was_dense: bool = False) -> LevelledLayout:
         return LevelledLayout(table, self._codec, self._settings, was_dense=was_dense)
+
+
+def _other_kind(table: KeyedTable, kind: StateKind) -> str:
+    if table.is_requested:
+        return (
+            f"state {table.name!r} is a {kind.value} state, but there is a {table.kind.value} "
+            f"state of the same name in the function: give one of them another name"
+        )
+    return (
+        f"state {table.name!r} is a {kind.value} state, and is a {table.kind.value} state in the "
+        f"snapshot, whose values it cannot take: give the new state another name"
+    )

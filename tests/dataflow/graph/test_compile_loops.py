@@ -23,6 +23,7 @@ from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.cycles import back_edges, cyclic_components, has_cycle, unreached
 from penstock.dataflow.graph.execution_graph import ExecutionGraph, Link
 from penstock.dataflow.graph.job_graph import Partitioning
+from penstock.dataflow.graph.uids import assign_uids
 
 
 def _environment(parallelism: int = 2) -> StreamExecutionEnvironment:
@@ -418,7 +419,7 @@ def test_operators_that_read_only_feedbacks_are_identified_by_the_feedbacks_name
             feedback = env.create_feedback(name)
             stream = feedback.map(str)
             feedback.close_with(_source(env, f"source {name}"))
-        return env._graph.assign_uids()[stream._outputs[0].operator.id]
+        return assign_uids(env._graph)[stream._outputs[0].operator.id]
 
     assert uid_of_second(True) == uid_of_second(False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.dataflow.arguments.aliases import StateNames
 from penstock.dataflow.operator_state import BroadcastState, OperatorStateStore
 from penstock.dataflow.state import ListState, ListStateDescriptor, MapStateDescriptor
 from penstock.runtime.operators.operator_state.states import (
@@ -23,6 +24,7 @@ class BackendStateStore(OperatorStateStore):
 
     def __init__(self, backend: OperatorStateBackend) -> None:
         self._backend = backend
+        self._names = StateNames()
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
         """Return the list state with the descriptor's name."""
@@ -34,7 +36,9 @@ class BackendStateStore(OperatorStateStore):
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState:
         """Return the broadcast state with the descriptor's name."""
-        return WritableBroadcastState(self._backend.broadcast_state(state_descriptor.name))
+        name, aliases = state_descriptor.name, state_descriptor.aliases
+        self._names.add(name, aliases)
+        return WritableBroadcastState(self._backend.broadcast_state(name, aliases))
 
     def get_registered_state_names(self) -> set[str]:
         """Return the names of all lists, with those of the snapshot that was restored."""
@@ -47,4 +51,6 @@ class BackendStateStore(OperatorStateStore):
         return {name for name, mode in modes if mode is StateMode.BROADCAST}
 
     def _list(self, state_descriptor: ListStateDescriptor, mode: StateMode) -> ListState:
-        return OperatorListState(self._backend.list_state(state_descriptor.name, mode))
+        name, aliases = state_descriptor.name, state_descriptor.aliases
+        self._names.add(name, aliases)
+        return OperatorListState(self._backend.list_state(name, mode, aliases))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from penstock.dataflow.arguments.aliases import StateNames
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import method_of
 from penstock.dataflow.state import (
@@ -66,6 +67,7 @@ class StateStore(KeyedStateStore):
         self._now_ms = now_ms
         self._prefix = prefix
         self._states: dict[str, tuple[str, State]] = {}
+        self._names = StateNames()
         self._cleanups: list[ExpiryCleanup] = []
         #: The tables with one entry for each key.
         self._single_tables: list[KeyedTable] = []
@@ -154,6 +156,7 @@ class StateStore(KeyedStateStore):
                     f"for a {wanted.kind} state: give one of them another name"
                 )
             return state
+        self._names.add(name, descriptor.aliases)
         state = make(descriptor)
         self._states[name] = wanted.kind, state
         return state
@@ -196,7 +199,8 @@ class StateStore(KeyedStateStore):
             )
         if isinstance(self._scope, NamespaceScope):
             kind = kind.of_windows()
-        table = self._backend.table(self._prefix + descriptor.name, kind)
+        name, *aliases = (self._prefix + one for one in (descriptor.name, *descriptor.aliases))
+        table = self._backend.table(name, kind, aliases)
         # The user's function may store mutable values, and may delete values.
         table.allow_mutable()
         if not table.is_composite:

@@ -41,11 +41,11 @@ class BroadcastStates:
 
     Arguments:
         context: the operator's place in the job.
-        names: the names of the states that the program has passed to `broadcast`.
+        descriptors: the descriptors that the program has passed to `broadcast`.
     """
 
-    def __init__(self, context: OperatorContext, names: Sequence[str]) -> None:
-        self._context, self._names = context, names
+    def __init__(self, context: OperatorContext, descriptors: Sequence[MapStateDescriptor]) -> None:
+        self._context, self._descriptors = context, descriptors
         self._views: dict[str, ReadOnlyView] = {}
         self._states: dict[str, WritableBroadcastState] = {}
 
@@ -56,10 +56,10 @@ class BroadcastStates:
         """
         backend = self._context.operator_state
         assert backend is not None
-        for name in self._names:
-            entries = backend.broadcast_state(name)
-            self._views[name] = ReadOnlyView(entries)
-            self._states[name] = WritableBroadcastState(entries)
+        for one in self._descriptors:
+            entries = backend.broadcast_state(one.name, one.aliases)
+            self._views[one.name] = ReadOnlyView(entries)
+            self._states[one.name] = WritableBroadcastState(entries)
 
     def view(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState:
         """Return a state for reading."""
@@ -76,7 +76,7 @@ class BroadcastStates:
         return state
 
     def _unknown(self, state_descriptor: MapStateDescriptor) -> GraphError:
-        known = ", ".join(map(repr, self._names))
+        known = ", ".join(repr(one.name) for one in self._descriptors)
         return GraphError(
             f"operator {self._context.name!r} asked for broadcast state "
             f"{state_descriptor.name!r}, and has only {known}: pass the descriptor to "

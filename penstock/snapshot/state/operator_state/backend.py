@@ -89,28 +89,48 @@ class OperatorStateBackend:
         self._restored: dict[str, PackedState] = {}
         self._modes: dict[str, StateMode] = {}
         self._states: dict[str, ListElements | BroadcastEntries] = {}
+        self._is_opening = True
+        #: The names of the states of the restored snapshot.
+        self._before: frozenset[str] = frozenset()
 
     def restore(self, states: Iterable[PackedState]) -> None:
         """Set the states of the snapshot from which the subtask is restored."""
         self._restored = {state.name: state for state in states}
         self._modes = {state.name: state.mode for state in self._restored.values()}
+        self._before = frozenset(self._restored)
+
+    def end_opening(self) -> tuple[dict[str, StateMode], dict[str, StateMode]]:
+        """Return which restored states are gone, and which states are new, with their modes.
+
+        Call this when the function has requested its states, and before its first record.
+        """
+        self._is_opening = False
+        gone = {name: one.mode for name, one in self._restored.items() if one.elements}
+        modes = self._modes.items()
+        return gone, {name: mode for name, mode in modes if name not in self._before}
+
+    def drop(self, name: str) -> None:
+        """Remove a restored state that the function has not requested."""
+        del self._restored[name], self._modes[name]
 
     @property
     def modes(self) -> dict[str, StateMode]:
         """The mode of each state, keyed by the name of the state. Restored states come first."""
         return dict(self._modes)
 
-    def list_state(self, name: str, mode: StateMode) -> ListElements:
+    def list_state(self, name: str, mode: StateMode, aliases: Sequence[str] = ()) -> ListElements:
         """Return the list state with this name, which is created if it does not exist.
 
         Arguments:
             name: the name of the state.
             mode: SPLIT or UNION.
+            aliases: former names of the state. A restored state with such a name becomes this one.
 
         Raises:
-            GraphError: if there is a state of another kind with this name.
+            GraphError: if there is a state of another kind with this name, if the snapshot has
+                states of two of the names, or if the operator is open already.
         """
-        state = self._register(name, mode)
+        state = self._register(name, mode, aliases)
         if state is None:
             with self._decoding(name):
                 values = list(map(self._codec.decode_value, self._take(name)))
@@ -118,13 +138,9 @@ class OperatorStateBackend:
         assert isinstance(state, ListElements)
         return state
 
-    def broadcast_state(self, name: str) -> BroadcastEntries:
-        """Return the broadcast state with this name, which is created if it does not exist.
-
-        Raises:
-            GraphError: if there is a state of another kind with this name.
-        """
-        state = self._register(name, StateMode.BROADCAST)
+    def broadcast_state(self, name: str, aliases: Sequence[str] = ()) -> BroadcastEntries:
+        """Return the broadcast state with this name; see `list_state`."""
+        state = self._register(name, StateMode.BROADCAST, aliases)
         if state is None:
             packed = self._take(name)
             with self._decoding(name):
@@ -147,7 +163,18 @@ class OperatorStateBackend:
         )
         return OperatorStateSnapshot(states) if states else None
 
-    def _register(self, name: str, mode: StateMode) -> ListElements | BroadcastEntries | None:
+    def _register(
+        self, name: str, mode: StateMode, aliases: Sequence[str]
+    ) -> ListElements | BroadcastEntries | None:
+        for alias in aliases:
+            if alias in self._restored:
+                self._rename(alias, name)
+        if name not in self._modes and not self._is_opening:
+            # Otherwise it would be unknown after a restore whether the program still has it.
+            raise GraphError(
+                f"operator {self._name!r} asked for {_WORDS[mode]} {name!r} while it ran: ask for "
+                f"it in initialize_state"
+            )
         was = self._modes.setdefault(name, mode)
         if was is not mode:
             where = "in the snapshot" if name in self._restored else "before"
@@ -156,6 +183,18 @@ class OperatorStateBackend:
                 f"{_WORDS[was]}: give the state another name"
             )
         return self._states.get(name)
+
+    def _rename(self, alias: str, name: str) -> None:
+        if name in self._before:
+            raise GraphError(
+                f"operator {self._name!r}: the snapshot has both a state {name!r} and a state "
+                f"{alias!r}, so the latter is not the former name of the first: take it out of "
+                f"the aliases"
+            )
+        state = self._restored.pop(alias)
+        self._restored[name] = PackedState(name, state.mode, state.elements)
+        self._modes = {name if one == alias else one: mode for one, mode in self._modes.items()}
+        self._before = self._before - {alias} | {name}
 
     def _take(self, name: str) -> Sequence[bytes]:
         restored = self._restored.pop(name, None)

@@ -115,6 +115,16 @@ class RowStore(ColdStore):
                 if key not in hot:
                     yield key, decode(data[value_offset(data) :])
 
+    def remove_table(self, table: KeyedTable, groups: Iterable[int]) -> bool:
+        """Remove all rows of a table, and return True."""
+        batch = self._database.new_batch()
+        for group in groups:
+            prefix = ROW_PREFIX.pack(group, table.table_id)
+            # The prefix is followed by the canonical key, whose first byte is a letter.
+            batch.delete_range(prefix, prefix + b"\xff")
+        self._database.write(batch)
+        return True
+
     def page(
         self, table: KeyedTable, groups: range, cursor: bytes, limit: int
     ) -> tuple[list[tuple[Any, Any]], bytes | None]:

@@ -118,6 +118,9 @@ class KeyedTable:
         "expires",
         "has_cold",
         "has_expired",
+        "is_late",
+        "is_requested",
+        "is_restored",
         "kind",
         "name",
         "only_immutable",
@@ -139,6 +142,12 @@ class KeyedTable:
         self.table_id = table_id
         #: The kind of the state, which readers of snapshots show.
         self.kind = StateKind.VALUE
+        #: Whether the table was restored from a snapshot.
+        self.is_restored = False
+        #: Whether the program has requested the state. If not, it is only in the restored snapshot.
+        self.is_requested = False
+        #: Whether a program requested the state for the first time after it was opened.
+        self.is_late = False
         #: Whether each value is a pair (value, time at which it expires).
         self.expires = False
         #: Returns whether an entry, given as key and value, has expired. A snapshot that contains

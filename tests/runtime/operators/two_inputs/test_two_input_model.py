@@ -143,7 +143,7 @@ class Subtasks:
             operator = Operator(0, self.kind, "op", self.function())
             operator.key_selector = operator.second_key_selector = lambda value: value[0]
             if "BROADCAST" in self.kind.name:
-                operator.broadcast_states = ("factors",)
+                operator.broadcast_states = (FACTORS,)
             task = make_two_input_operator(operator, context)
             task.initialize_state()
             task.open()

@@ -1,0 +1,56 @@
+"""Give each operator of a program the uid that identifies its state in snapshots."""
+
+from __future__ import annotations
+
+import hashlib
+
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind, function_name
+
+__all__ = ["assign_uids"]
+
+
+def assign_uids(graph: JobGraph) -> dict[int, str]:
+    """Return the uid of every operator that runs, as a dict from operator id to uid.
+
+    If the user has set no uid, it is derived. A derived uid is a digest of the operator's kind,
+    its name, the name of its function, and the uids of its producers. So the uid does not
+    change when an unrelated operator is added. If two digests are equal, a number
+    is appended to the second digest.
+
+    Feedbacks among the inputs are ignored, so that an operator keeps its uid and its state when
+    the user adds or changes a loop. If an operator reads only from feedbacks, their names are
+    used in place of uids.
+
+    Raises:
+        GraphError: if the user gave the same uid to two operators.
+    """
+    uids: dict[int, str] = {}
+    given: dict[str, Operator] = {}
+    for operator in graph.operators:
+        if operator.uid is None:
+            continue
+        if operator.uid in given:
+            raise GraphError(
+                f"two operators have the uid {operator.uid!r}: {given[operator.uid].name!r} "
+                f"and {operator.name!r}; give each its own with .uid(...)"
+            )
+        given[operator.uid] = operator
+        uids[operator.id] = operator.uid
+    seen: dict[str, int] = {}
+    names = {one.id: one.name for one in graph.operators if one.kind is OperatorKind.FEEDBACK}
+    # Operators are in order of creation, so every producer comes before its consumers.
+    for operator in graph.running:
+        if operator.uid is not None:
+            continue
+        signature = [operator.kind.signature, operator.name, function_name(operator.function)]
+        edges = graph.inputs_of(operator.id)
+        regular = [edge for edge in edges if edge.source not in names]
+        for edge in regular or edges:
+            signature += [str(edge.input), uids.get(edge.source) or names[edge.source]]
+            if edge.tag is not None:
+                signature.append(f"side output {edge.tag}")
+        digest = hashlib.blake2b(repr(signature).encode(), digest_size=6).hexdigest()
+        count = seen[digest] = seen.get(digest, 0) + 1
+        uids[operator.id] = digest if count == 1 else f"{digest}-{count}"
+    return uids
