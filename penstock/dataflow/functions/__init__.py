@@ -27,13 +27,13 @@ from penstock.dataflow.functions.co_functions import (
     KeyedCoProcessFunction,
     TwoInputProcessFunction,
 )
-from penstock.dataflow.functions.end_of_input import has_end_input
 from penstock.dataflow.functions.function import (
     Function,
     check_function,
     check_methods,
     method_of,
 )
+from penstock.dataflow.functions.hooks import has_end_input, has_on_timer
 from penstock.dataflow.functions.join_functions import (
     CoGroupFunction,
     FlatJoinFunction,
@@ -69,5 +69,6 @@ __all__ = [
     "check_function",
     "check_methods",
     "has_end_input",
+    "has_on_timer",
     "method_of",
 ]

@@ -49,9 +49,17 @@ class WindowOperation:
     keyed: bool = True
     state_label: str = ""
 
-    def state_name(self, base: str) -> str:
-        """Return the name of a state of the operator."""
-        return f"{base}: {self.state_label}" if self.state_label else base
+    def state_names(self, base: str, windows: str = "") -> list[str]:
+        """Return the name of a state of the operator, and then the names that it had before.
+
+        Arguments:
+            base: the beginning of the name.
+            windows: which windows the state is of, if their records cannot be put into others.
+                Windows of another text never read the state.
+        """
+        former = f"{base}: {self.state_label}" if self.state_label else base
+        # Earlier snapshots of this version do not say which windows they have.
+        return [f"{former} ({windows})", former] if windows else [former]
 
     @property
     def functions(self) -> list[Function]:

@@ -73,6 +73,7 @@ class Deploy:
         root: the path of the job's folder.
         keep: whether snapshots contain the state of operators.
         restored: the number of the snapshot that the tasks restore; None if there is none.
+        allow_dropped: whether tasks drop restored states that the program no longer has.
     """
 
     attempt: int
@@ -86,6 +87,7 @@ class Deploy:
     root: str
     keep: bool
     restored: int | None = None
+    allow_dropped: bool = False
 
 
 @dataclass(frozen=True)

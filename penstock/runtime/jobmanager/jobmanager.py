@@ -87,6 +87,7 @@ class JobManager:
         self._system = system
         self._observe_event = observe
         self._interval = _interval(self.config, settings)
+        self._allow_dropped = settings.allow_dropped
         self._temporary: TemporaryFolder | None = None
         if self.config.checkpoint_dir is None:
             self._temporary = TemporaryFolder("job")
@@ -271,6 +272,7 @@ class JobManager:
             lineage=self._lineage,
             root=str(self.store.files.paths.root),
             keep=self.store.keep,
+            allow_dropped=self._allow_dropped,
             interval=self._interval,
         )
         attempt = ExecutionAttempt(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.dataflow.functions import method_of
+from penstock.dataflow.functions import has_on_timer, method_of
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.object_reuse import copy_if_shared, copy_local_if_shared
 from penstock.dataflow.time.watermark import NO_TIMESTAMP
@@ -105,10 +105,16 @@ class KeyedProcessOperator(KeyedOperator):
     #: Whether the function may emit records to side outputs.
     has_side_outputs = True
 
+    def __init__(self, function: Any, context: OperatorContext, key_of: Callable[[Any], Any]):
+        super().__init__(function, context, key_of)
+        #: Whether the function handles timers. Otherwise restored timers are lost state.
+        self.has_timers = has_on_timer(function)
+
     def open(self) -> None:
         """Open the function and restore its timers, and set up the loop that calls the function."""
         context = self.context
-        context.timers.restore()
+        if self.has_timers:
+            context.timers.restore()
         super().open()
         self._shown, make_timer_context = self._contexts()
         function, hook, on_timer = self._methods()

@@ -33,6 +33,7 @@ class DeploymentDescriptor:
         keep: whether snapshots contain the state of operators.
         codec: encodes records and state.
         restored: the number of the snapshot that is restored, or None.
+        allow_dropped: whether restored states that the program no longer has are dropped.
     """
 
     code: JobCode
@@ -44,6 +45,7 @@ class DeploymentDescriptor:
     keep: bool
     codec: Codec
     restored: int | None = None
+    allow_dropped: bool = False
 
     @classmethod
     def unpack(cls, deploy: m.Deploy, slot: int) -> DeploymentDescriptor:
@@ -65,6 +67,7 @@ class DeploymentDescriptor:
             deploy.keep,
             Codec(TypeRegistry(code.types).extending(schemas)),
             deploy.restored,
+            deploy.allow_dropped,
         )
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,26 @@ from penstock.runtime.task.snapshots.background_work import Pause, drive
 from penstock.runtime.task.snapshots.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
-from penstock.snapshot.metadata.handles import EventTimeState, OperatorHandle
-from penstock.snapshot.state.operator_state import PackedState, read_operator_state, redistribute
+from penstock.snapshot.coordination.compatibility import require_compatible
+from penstock.snapshot.coordination.state_compatibility import compare_states
+from penstock.snapshot.metadata.handles import EventTimeState, OperatorHandle, StateMode
+from penstock.snapshot.state import KeyedBackend
+from penstock.snapshot.state.operator_state import (
+    OperatorStateBackend,
+    PackedState,
+    read_operator_state,
+    redistribute,
+)
 from penstock.snapshot.storage.decoding import Decoding
 
 __all__ = ["StateRestorer"]
+
+#: The kinds of operator states, for messages.
+_KINDS = {
+    StateMode.SPLIT: "list operator",
+    StateMode.UNION: "union list operator",
+    StateMode.BROADCAST: "broadcast",
+}
 
 
 class StateRestorer:
@@ -38,6 +54,10 @@ class StateRestorer:
         pause: Pause = trio.lowlevel.checkpoint,
     ) -> None:
         self._handles = handles
+        self._allow_dropped = descriptor.allow_dropped
+        #: The operator states of operators that have none any more: for each uid, the mode of each
+        #: state that has elements.
+        self._without_operator_state: dict[str, dict[str, StateMode]] = {}
         self._rescaled = {
             wire[0] for task in handles.values() for _, wire, rescaled in task if rescaled
         }
@@ -79,12 +99,40 @@ class StateRestorer:
             if (watermarks := task.source_input.watermarks) is not None:
                 watermarks.restore(task.event_time.valve.watermark)
 
+    def require_all_states(self, task: Task) -> None:
+        """Check that a task has requested all restored states, or drop those that it has not.
+
+        Must be called after the task is opened, and before its first record. If a function
+        requests some of its states later, the snapshot says so, and these states are kept.
+
+        Raises:
+            GraphError: if there are values of a state that the program no longer has, and the user
+                did not allow to drop them.
+        """
+        for operator in task.operators:
+            context = operator.context
+            found = _Unrequested(self._without_operator_state.get(context.uid, {}))
+            if context.backend is not None:
+                found.add_keyed(context.backend)
+            if context.operator_state is not None:
+                found.add_operator_state(context.operator_state)
+            differences = compare_states(context.uid, context.name, found.gone, found.new)
+            require_compatible(differences, allow_dropped=self._allow_dropped)
+            found.drop()
+
     async def _restore_operator_state(
         self, task: Task, handles: dict[str, list[tuple[Path, OperatorHandle]]]
     ) -> None:
         for operator in task.operators:
             context = operator.context
             if context.operator_state is None:
+                self._without_operator_state[context.uid] = {
+                    state.name: state.mode
+                    for _, handle in handles.get(context.uid, [])
+                    if handle.operator_state is not None
+                    for state in handle.operator_state.states
+                    if state.elements
+                }
                 continue
             before: dict[int, list[PackedState]] = {}
             for folder, handle in handles.get(context.uid, []):
@@ -112,6 +160,45 @@ class StateRestorer:
             task.end_of_input.restore(
                 max(handle.ended for handle in ended), any(handle.emitted for handle in ended)
             )
+
+
+class _Unrequested:
+    """The restored states of an operator that it has not requested, and its new states.
+
+    Arguments:
+        modes: the mode of each operator state that is gone because the operator has none any more.
+    """
+
+    def __init__(self, modes: dict[str, StateMode]) -> None:
+        #: The kind of each state that is gone, keyed by name. (Operator states have other kinds.)
+        self.gone = _kinds(modes)
+        #: The kind of each new state.
+        self.new: dict[str, str] = {}
+        self._drops: list[Callable[[], None]] = []
+
+    def add_keyed(self, backend: KeyedBackend) -> None:
+        """Add the keyed states."""
+        gone, new = backend.end_opening()
+        self.gone |= {table.name: table.kind.value for table in gone}
+        self.new |= {table.name: table.kind.value for table in new}
+        self._drops += [partial(backend.drop, table.name) for table in gone]
+
+    def add_operator_state(self, backend: OperatorStateBackend) -> None:
+        """Add the operator states."""
+        gone, new = backend.end_opening()
+        self.gone |= _kinds(gone)
+        self.new |= _kinds(new)
+        self._drops += [partial(backend.drop, name) for name in gone]
+
+    def drop(self) -> None:
+        """Remove the states that are gone, so that later snapshots do not have them."""
+        for drop in self._drops:
+            drop()
+
+
+def _kinds(modes: dict[str, StateMode]) -> dict[str, str]:
+    """Return the kind of each operator state, for messages."""
+    return {name: _KINDS[mode] for name, mode in modes.items()}
 
 
 def _event_times(handles: list[tuple[Path, OperatorHandle]]) -> list[EventTimeState]:

@@ -197,6 +197,7 @@ class TaskManager:
     async def _open(task: Task, restorer: StateRestorer) -> None:
         await restorer.restore(task)
         task.open()
+        restorer.require_all_states(task)
 
     def _launch(self, runner: TaskRunner, nursery: trio.Nursery) -> None:
         nursery.start_soon(self._guard, partial(self._process, runner), runner.task)

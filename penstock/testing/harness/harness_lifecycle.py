@@ -30,8 +30,10 @@ class HarnessLifecycle:
         snapshot: the snapshot to start from, or None.
     """
 
-    def __init__(self, code: JobCode, snapshot: HarnessSnapshot | None) -> None:
-        self._begin(code, snapshot)
+    def __init__(
+        self, code: JobCode, snapshot: HarnessSnapshot | None, *, allow_dropped: bool = False
+    ) -> None:
+        self._begin(code, snapshot, allow_dropped=allow_dropped)
 
     @classmethod
     def restore(cls, snapshot: HarnessSnapshot, parallelism: int | None = None) -> Self:
@@ -53,7 +55,9 @@ class HarnessLifecycle:
         harness._begin(compiled(unpack(snapshot.code), parallelism), snapshot)
         return harness
 
-    def _begin(self, code: JobCode, snapshot: HarnessSnapshot | None) -> None:
+    def _begin(
+        self, code: JobCode, snapshot: HarnessSnapshot | None, *, allow_dropped: bool = False
+    ) -> None:
         assert code.plan is not None
         self._copy = _packed(code, needed=code.plan.slots > 1)
         self._folder = HarnessFolder() if snapshot is None else snapshot.folder
@@ -61,7 +65,7 @@ class HarnessLifecycle:
         self._types = TypeRegistry(code.types)
         self._number = 0 if snapshot is None else snapshot.number
         if snapshot is not None:
-            _require_fitting(code, snapshot.manifest)
+            _require_fitting(code, snapshot.manifest, allow_dropped=allow_dropped)
             self._classes.restore(snapshot.manifest)
             self._types = self._types.extending(snapshot.manifest.types)
         several = code.plan.slots > 1
@@ -72,6 +76,7 @@ class HarnessLifecycle:
             self._number,
             self._types,
             None if snapshot is None else snapshot.number,
+            allow_dropped=allow_dropped,
         )
         self._watermarks = Counter[int]()
         handles: list[dict[str, list[Any]]] = [{} for _ in range(code.plan.slots)]
@@ -132,10 +137,10 @@ def _packed(code: JobCode, *, needed: bool) -> bytes | None:
         return None
 
 
-def _require_fitting(code: JobCode, manifest: Manifest) -> None:
+def _require_fitting(code: JobCode, manifest: Manifest, *, allow_dropped: bool) -> None:
     """Raise `GraphError` if a program cannot be started from a snapshot."""
     assert code.plan is not None
     edges = [(one.producer, one.consumer, one.input, one.partitioning) for one in code.plan.links]
     differences = compare_graph(manifest, operator_entries(code.plan), edges)
     differences += RecordClasses(code.types).differences(manifest)
-    require_compatible(differences, allow_dropped=False)
+    require_compatible(differences, allow_dropped=allow_dropped)

@@ -87,6 +87,7 @@ class HarnessTasks:
         attempt: the number of earlier harnesses of this program.
         types: the record classes, numbered as in the snapshot.
         restored: the number of the snapshot to restore, or None.
+        allow_dropped: whether restored states that the program no longer has are dropped.
     """
 
     def __init__(
@@ -97,6 +98,8 @@ class HarnessTasks:
         attempt: int,
         types: TypeRegistry,
         restored: int | None = None,
+        *,
+        allow_dropped: bool = False,
     ) -> None:
         self._code, self._folder = code, folder
         self.paths = JobPaths(folder.path)
@@ -117,6 +120,7 @@ class HarnessTasks:
                 True,
                 Codec(types),
                 restored,
+                allow_dropped,
             )
             for slot in range(self.plan.slots)
         ]
@@ -164,13 +168,15 @@ class HarnessTasks:
             handles: for each slot, the handles of its tasks; see `RestoredSnapshot.handles_for`.
         """
         with self._running():
-            for descriptor, own in zip(self._descriptors, handles, strict=True):
-                restorer = StateRestorer(descriptor, own, _call, _no_pause)
-                for task in self._tasks:
-                    if task.id[1] == descriptor.slot:
-                        _finish(restorer.restore(task))
+            restorers = [
+                StateRestorer(descriptor, own, _call, _no_pause)
+                for descriptor, own in zip(self._descriptors, handles, strict=True)
+            ]
+            for task in self._tasks:
+                _finish(restorers[task.id[1]].restore(task))
             for task in self._tasks:
                 task.open()
+                restorers[task.id[1]].require_all_states(task)
         self.run()
 
     # ---- the steps

@@ -61,6 +61,8 @@ class OperatorHarness(HarnessLifecycle):
         types: record classes that the functions do not mention.
         snapshot: a snapshot of another harness to start from. Its program may be an older version
             of this one.
+        allow_dropped: whether state of the snapshot that the program no longer has is dropped, as
+            with `penstock run --allow-dropped`.
 
     Raises:
         GraphError: if the program cannot be built, or does not fit the snapshot.
@@ -78,6 +80,7 @@ class OperatorHarness(HarnessLifecycle):
         max_parallelism: int = 128,
         types: Sequence[type] = (),
         snapshot: HarnessSnapshot | None = None,
+        allow_dropped: bool = False,
     ) -> None:
         settings = HarnessSettings(
             key_selector,
@@ -88,7 +91,7 @@ class OperatorHarness(HarnessLifecycle):
             max_parallelism,
             types,
         )
-        super().__init__(build_code(function, settings), snapshot)
+        super().__init__(build_code(function, settings), snapshot, allow_dropped=allow_dropped)
 
     # ---- input
 

@@ -33,6 +33,7 @@ class Deployment:
         lineage: the lineage of the run's snapshots.
         root: the path of the job's folder.
         keep: whether snapshots hold state.
+        allow_dropped: whether restored states that the program no longer has are dropped.
         interval: the seconds between two checkpoints; None takes no periodic checkpoints.
     """
 
@@ -46,6 +47,7 @@ class Deployment:
     lineage: str
     root: str
     keep: bool
+    allow_dropped: bool
     interval: float | None
 
     @property
@@ -73,6 +75,7 @@ class Deployment:
                 self.root,
                 self.keep,
                 None if self.restored is None else self.restored.manifest.number,
+                self.allow_dropped,
             )
             for slot in range(self.plan.slots)
         ]

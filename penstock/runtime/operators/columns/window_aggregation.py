@@ -44,9 +44,14 @@ class WindowAggregationOperator(AggregationOperator):
 
     def open(self) -> None:
         """Get the groups of the open windows from the restored state."""
-        self._table = self.backend.composite_table(self.state_name, StateKind.WINDOW)
+        assigner = self.aggregation.assigner
+        slide = getattr(assigner, "slide", assigner.size)
+        windows = f"size {assigner.size}, slide {slide}, offset {assigner.offset}"
+        # Earlier snapshots of this version have the name without the windows.
+        name = f"{self.state_name} (windows: {windows})"
+        self._table = self.backend.composite_table(name, StateKind.WINDOW, [self.state_name])
         self._windows: dict[int, GroupTable] = {}
-        for (key, window), saved in self.backend.scan(self.state_name):
+        for (key, window), saved in self.backend.scan(name):
             self._groups_of(window).restore(key, saved)
 
     def _aggregate(self, rows: AggregationInput, batch: RecordBatch) -> RecordBatch:

@@ -40,6 +40,9 @@ class OperatorTimers:
         if self._restored:
             return
         self._restored = True
+        # The tables of timers are made with the first timer, which may come at any time.
+        self._backend.expect(EVENT)
+        self._backend.expect(PROCESSING)
         names = self._backend.tables.names
         if EVENT in names:
             self.event.restore()

@@ -7,6 +7,7 @@ from functools import partial
 from inspect import isgeneratorfunction
 from typing import Any
 
+from penstock.dataflow.functions import has_on_timer
 from penstock.dataflow.object_reuse import Check
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.context import OperatorContext
@@ -135,6 +136,7 @@ class KeyedSide(KeyedProcessOperator):
         super().__init__(one, context, key_of)
         self.emits = method
         self.has_side_outputs = adapted is None
+        self.has_timers = has_on_timer(function)
 
 
 class KeyedReadOnlySide(KeyedSide):

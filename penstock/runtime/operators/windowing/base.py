@@ -95,6 +95,22 @@ class BaseWindowOperator(RecordLoopOperator):
 
     # ---- for subclasses
 
+    def _state_names(self, base: str, windows: str) -> list[str]:
+        """Return the name of the state with the contents of windows, and then its former names.
+
+        The name says what the state can be used for. So a changed program does not read the
+        state of windows in which it would find other values, or which it would never end.
+
+        Arguments:
+            base: the beginning of the name.
+            windows: the windows of the state.
+        """
+        contents = "records"
+        if self.operation.aggregator is not None and self.operation.evictor is None:
+            reduces = Aggregation.of(self.operation.aggregator).aggregate is None
+            contents = "reduced" if reduces else "aggregated"
+        return self.operation.state_names(base, f"{contents}, {windows}")
+
     def _times_of(self, batch: RecordBatch) -> Iterable[int]:
         """Return the time of each record: event time, or the time of the clock."""
         if self.is_event_time:

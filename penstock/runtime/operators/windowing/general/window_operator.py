@@ -28,7 +28,11 @@ from penstock.runtime.operators.windowing.window_contents import (
     ListedContents,
     WindowContents,
 )
-from penstock.runtime.operators.windowing.window_parts import part_of, window_of
+from penstock.runtime.operators.windowing.window_parts import (
+    part_of,
+    sort_of_windows,
+    window_of,
+)
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state import MISSING
@@ -59,14 +63,15 @@ class WindowOperator(BaseWindowOperator):
         self._merges = isinstance(operation.assigner, MergingWindowAssigner)
         self._assigner: Any = operation.assigner
         if self._merges:
-            self._merging = self.backend.table(self.operation.state_name(self.MERGING))
+            self._merging = self.backend.table(self.operation.state_names(self.MERGING)[0])
         self._assigner_context = WindowAssignerContext(self.services, self.context)
         self._trigger_context = TriggerContext(self.services)
         self._evictor_context = EvictorContext(self.services)
 
     def _open_contents(self) -> WindowContents:
-        name = self.operation.state_name(self.STATE)
-        table = self.backend.composite_table(name, StateKind.WINDOW)
+        sort = sort_of_windows(self.operation.assigner)
+        name, *aliases = self._state_names(self.STATE, sort)
+        table = self.backend.composite_table(name, StateKind.WINDOW, aliases)
         copy = self.context.codec.copy_mutable
         if self.operation.aggregator is None or self.operation.evictor is not None:
             return ListedContents(table, copy)

@@ -17,6 +17,7 @@ from penstock.runtime.operators.windowing.window_contents import (
     ListedContents,
     WindowContents,
 )
+from penstock.runtime.operators.windowing.window_parts import time_of_windows
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state import MISSING
@@ -45,8 +46,12 @@ class PaneOperator(BaseWindowOperator):
         assigner: Any = self.operation.assigner
         slide = getattr(assigner, "slide", assigner.size)
         self.panes = Panes(assigner.size, slide, assigner.offset)
-        name = self.operation.state_name(self.STATE)
-        self._table = self.backend.composite_table(name, StateKind.WINDOW)
+        windows = (
+            f"{time_of_windows(assigner)}, size {assigner.size}, slide {slide}, "
+            f"offset {assigner.offset}"
+        )
+        name, *aliases = self._state_names(self.STATE, windows)
+        self._table = self.backend.composite_table(name, StateKind.WINDOW, aliases)
         #: The newest pane to which a first record was added, and when its first window fires.
         self._newest_pane, self._first_fire = MIN_WATERMARK - 1, 0
         #: Further arguments of the loop.

@@ -9,7 +9,9 @@ from penstock.dataflow.windows.time_windows import without_timestamp
 from penstock.runtime.operators.windowing.base import BaseWindowOperator
 from penstock.runtime.operators.windowing.sessions import session_loops as loops
 from penstock.runtime.operators.windowing.window_aggregation import Aggregation
+from penstock.runtime.operators.windowing.window_parts import time_of_windows
 from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.snapshot.metadata.state_kind import StateKind
 
 __all__ = ["SessionOperator"]
 
@@ -27,8 +29,9 @@ class SessionOperator(BaseWindowOperator):
     def open(self) -> None:
         """Open the functions, and get the tables and timers, which are already restored."""
         super().open()
-        self._table = self.backend.table(self.operation.state_name(self.STATE))
         assigner: Any = self.operation.assigner
+        names = self._state_names(self.STATE, time_of_windows(assigner))
+        self._table = self.backend.table(names[0], StateKind.VALUE, names[1:])
         self._gap: int = assigner.gap
         aggregation = self._aggregation = Aggregation.of(self.operation.aggregator)
         if aggregation.aggregate is None:
