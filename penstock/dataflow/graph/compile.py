@@ -22,7 +22,7 @@ from penstock.dataflow.config import JobConfig, check_parallelism
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import has_end_input
 from penstock.dataflow.graph.cycles import back_edges, cyclic_components, has_cycle, unreached
-from penstock.dataflow.graph.event_time import check_event_time
+from penstock.dataflow.graph.event_time import check_event_time, check_watermarks
 from penstock.dataflow.graph.execution_graph import (
     Chain,
     ChainedOperator,
@@ -38,6 +38,7 @@ from penstock.dataflow.graph.job_graph import (
     OperatorKind,
     Partitioning,
 )
+from penstock.dataflow.graph.side_outputs import check_late_outputs
 from penstock.dataflow.graph.uids import assign_uids
 from penstock.dataflow.operator_state.checkpointed_function import checkpointed_function
 
@@ -63,6 +64,8 @@ def compile_graph(
     """
     config.validate()
     check_event_time(graph)
+    check_watermarks(graph, config)
+    check_late_outputs(graph)
     infos = _operators(graph, config)
     connections = graph.connections()
     loop_at = _operator_loops(infos, connections)

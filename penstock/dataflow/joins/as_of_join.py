@@ -25,3 +25,8 @@ class AsOfJoinOperation:
     function: Any
     keep_unmatched: bool
     late_tag: OutputTag | None
+
+    @property
+    def late_tags(self) -> tuple[OutputTag | None, ...]:
+        """The tags of the side outputs for late records."""
+        return (self.late_tag,)

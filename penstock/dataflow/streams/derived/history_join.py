@@ -40,6 +40,11 @@ class HistoryJoin(KeyedProcessFunction):
         self._past, self._function, self._late = past_ms, function, late_tag
         self._forgets = True
 
+    @property
+    def late_tags(self) -> tuple[OutputTag | None, ...]:
+        """The tags of the side outputs for late records."""
+        return (self._late,)
+
     def in_batch_mode(self) -> HistoryJoin:
         """Return the function for batch mode, in which the engine removes the state of a key."""
         function = copy.copy(self)

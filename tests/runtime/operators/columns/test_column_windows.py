@@ -247,7 +247,7 @@ def test_a_sum_of_a_session_that_does_not_fit_is_an_error() -> None:
 
 def test_a_window_by_event_time_needs_event_times() -> None:
     for assigner in ASSIGNERS.values():
-        harness = OperatorHarness(over_columns(assigner, 5, True))
+        harness = OperatorHarness(over_columns(assigner, 5, True), side_outputs=[LATE])
         with pytest.raises(JobError, match="a record without a timestamp"):
             harness.process_elements([(row, None) for row in rows_of(random.Random(1), 3)])
 
