@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
 MASTER = "local-cluster[2,1,1024]"
-#: The library is read again and again up to so many lines, so that there is a mid-stream.
+#: The library is read again and again up to so many lines, so that there is a mid-stream. If the
+#: job ends before its processes are killed, the demo starts again with twice as many.
 LINES = 2_000_000
 #: Snapshots that a run must have completed before something is killed in it.
 SNAPSHOTS = 4
-#: How long the job may take from one step of the demo to the next.
-PATIENCE_SECONDS = 120
+#: After this time without a next step, the demo says what it waits for. It goes on waiting.
+REMARK_SECONDS = 60
 
 console = Console(highlight=False)
 
@@ -56,13 +57,17 @@ def library_lines() -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_arrays(columns, ["module", "number", "text"])
 
 
-def make_table(spark: SparkSession, folder: Path) -> int:
-    """Have Spark write the lines as a table; returns how many there are."""
+def make_table(spark: SparkSession, folder: Path, wanted: int) -> int:
+    """Have Spark write so many lines as a table; returns how many there are."""
     library = pa.Table.from_batches(library_lines())
-    copies = -(-LINES // len(library))
-    lines = spark.createDataFrame(library).crossJoin(spark.range(copies).select()).limit(LINES)
+    copies = -(-wanted // len(library))
+    lines = spark.createDataFrame(library).crossJoin(spark.range(copies).select()).limit(wanted)
     lines.repartition(4).write.parquet(str(folder / "lines"))
     return spark.read.parquet(str(folder / "lines")).count()
+
+
+class EndedEarly(Exception):
+    """The job ended before all its processes were killed."""
 
 
 class Job:
@@ -78,7 +83,6 @@ class Job:
         self._log = folder / "log"
         command = [PENSTOCK, "run", str(HERE / "spark_tables.py"), "--progress", "plain"]
         command += ["--master", MASTER, "--slots", "2", "--checkpoint-dir", str(self._state)]
-        command += ["--conf", "spark.log.level=OFF", "--conf", f"spark.local.dir={folder}/local"]
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
                 [*command, *options, "--", str(folder)], stdout=log, stderr=log
@@ -99,10 +103,16 @@ class Job:
 
     def wait_for(self, what: str, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        began = remarked = time.monotonic()
         while not condition():
-            if time.monotonic() > deadline or self.process.poll() is not None:
+            if self.process.poll() == 0:
+                raise EndedEarly
+            if self.process.returncode is not None:
                 raise SystemExit(f"the job did not get so far: {what}\n{self._log.read_text()}")
+            now = time.monotonic()
+            if now > remarked + REMARK_SECONDS:
+                remarked = now
+                console.print(f"waiting for {what} since {now - began:.0f} s")
             threading.Event().wait(0.05)
 
     def wait_for_snapshots(self) -> None:
@@ -187,19 +197,25 @@ def main() -> int:
     """Run the demo; returns the exit code."""
     began = time.monotonic()
     folder = HERE.parent / "demo-output" / "spark"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    # A variable, since Spark warns of the setting spark.local.dir: some clusters ignore it.
+    os.environ["SPARK_LOCAL_DIRS"] = str(folder.with_name("spark-local"))
+    shutil.rmtree(folder.with_name("spark-local"), ignore_errors=True)
+    warehouse = str(folder.with_name("spark-warehouse"))
     spark = spark_session(
-        {
-            "spark.log.level": "OFF",
-            "spark.local.dir": str(folder / "local"),
-            "spark.sql.shuffle.partitions": "4",
-            "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        }
+        {"spark.sql.shuffle.partitions": "4", "spark.sql.warehouse.dir": warehouse}
     )
-    lines = make_table(spark, folder)
-    console.print(f"table: {lines:,} lines of Python's own library, with module and number")
-    kill_and_resume(folder)
+    wanted = LINES
+    while True:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        lines = make_table(spark, folder, wanted)
+        console.print(f"table: {lines:,} lines of Python's own library, with module and number")
+        try:
+            kill_and_resume(folder)
+            break
+        except EndedEarly:
+            wanted *= 2
+            console.print("the job was done before it was killed: again with twice as many lines")
     rows, lost, doubled = compare(spark, folder)
     console.print(f"{time.monotonic() - began:.0f} s; the table is in {folder / 'counts'}")
     console.print(f"rows {rows} · lost {lost} · doubled {doubled}")

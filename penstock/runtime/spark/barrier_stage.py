@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BarrierStageLauncher"]
 
-#: The time within which all tasks of a stage must start, in seconds. It begins when the cluster has
-#: enough slots.
+#: The time within which Spark must give the slots to the tasks of a stage, in seconds. It begins
+#: when the cluster has enough slots. How long the tasks then take to start is not limited.
 START_SECONDS = 60.0
 #: The longest time to wait until Spark has ended a cancelled stage, in seconds.
 END_SECONDS = 30.0
@@ -118,8 +118,15 @@ class BarrierStageLauncher:
             await self._offload(partial(self._check, spark))
             self._checked = spark
         stage.submit(spark, self._address, self._name)
-        with trio.move_on_after(START_SECONDS):
-            await stage.wait_until_started()
+        while True:
+            with trio.move_on_after(START_SECONDS):
+                await stage.wait_until_started()
+            if not stage.not_started or stage.ended.is_set():
+                break
+            # Spark starts all tasks of a barrier stage or none. On a slow machine, their Python
+            # processes may take longer than the limit.
+            if not await self._offload(stage.active_tasks):
+                break
         if stage.ended.is_set():
             raise JobError(f"the workers could not be started: their {stage.outcome}")
         if late := stage.not_started:
@@ -249,6 +256,16 @@ class _BarrierStage:
         """Wait until all tasks have registered or the stage has ended."""
         while self.not_started and not self.ended.is_set():
             await self._changed.wait()
+
+    def active_tasks(self) -> int:
+        """Return the number of tasks that Spark has started. The call blocks."""
+        assert self._spark is not None
+        tracker = self._spark.sparkContext.statusTracker()
+        jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(self._group))
+        stages = [
+            tracker.getStageInfo(id) for job in jobs if job is not None for id in job.stageIds
+        ]
+        return sum(stage.numActiveTasks for stage in stages if stage is not None)
 
     def submit(self, spark: SparkSession, address: str, name: str) -> None:
         """Start the stage in a new thread.
