@@ -61,6 +61,12 @@ def import_modules() -> int:
     return imported
 
 
+def show_pages() -> None:
+    """Show a page that error messages name."""
+    command = [str(Path(sys.executable).parent / "penstock"), "docs", "types"]
+    assert subprocess.check_output(command, text=True).startswith("# Types")
+
+
 def run_first_screen(readme: str) -> None:
     """Run the first program of the README by its first command, and check the output."""
     program = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[0]
@@ -88,6 +94,7 @@ def main() -> None:
     readme, files = (Path(name).read_text(encoding="utf-8") for name in sys.argv[1:])
     check_files(files.split())
     imported = import_modules()
+    show_pages()
     run_first_screen(readme)
     print(f"the wheel runs the README's first screen, and {imported} modules need no extra")
 

@@ -16,10 +16,12 @@ from typing import Any
 import click
 
 from penstock import __version__
-from penstock.cli.options import print_message
+from penstock.cli.docs import docs
+from penstock.cli.options import print_message, reporting_errors
 from penstock.cli.run import graph, run
 from penstock.cli.service import cancel, jobmanager, list_jobs, submit
 from penstock.cli.snapshots import snapshots
+from penstock.dataflow.platforms import require_linux
 
 __all__ = ["main"]
 
@@ -56,13 +58,17 @@ def _ignore_more() -> None:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="penstock")
-def main() -> None:
+@click.pass_context
+@reporting_errors
+def main(ctx: click.Context) -> None:
     """Stateful stream processing in pure Python, exactly once.
 
     Run a job with "penstock run JOB.py", or start "penstock jobmanager" and submit jobs to it with
-    "penstock submit JOB.py".
+    "penstock submit JOB.py". "penstock docs" lists the pages of the documentation.
     """
+    if ctx.invoked_subcommand != "docs":
+        require_linux()
 
 
-for _command in (run, graph, snapshots, jobmanager, submit, list_jobs, cancel):
+for _command in (run, graph, snapshots, jobmanager, submit, list_jobs, cancel, docs):
     main.add_command(_command)

@@ -39,6 +39,7 @@ from penstock.dataflow.graph.plan import render
 from penstock.dataflow.graph.publication import check_publication
 from penstock.dataflow.job_client import AsyncExecutor, JobClient
 from penstock.dataflow.nested_jobs import refuse_nested_job
+from penstock.dataflow.platforms import require_linux
 from penstock.dataflow.program import (
     CloseableIterator,
     Executor,
@@ -55,7 +56,12 @@ _LOGGER = logging.getLogger("penstock")
 
 
 def local_executor(config: JobConfig) -> Executor:
-    """Return the executor that runs a job with these settings on this machine."""
+    """Return the executor that runs a job with these settings on this machine.
+
+    Raises:
+        GraphError: if the machine does not run Linux.
+    """
+    require_linux()
     # Only this function of the package imports the runtime.
     if config.in_process:
         from penstock.runtime.minicluster.executor import InProcessExecutor

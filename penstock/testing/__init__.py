@@ -8,6 +8,11 @@
 
 from __future__ import annotations
 
+from penstock.dataflow.platforms import require_linux
+
+require_linux()
+
+# ruff: noqa: E402 - the runtime cannot be imported on other systems
 from penstock.dataflow.time import Watermark
 from penstock.runtime.network.elements import Barrier, EndOfInput
 from penstock.testing.harness import HarnessSnapshot, OperatorHarness

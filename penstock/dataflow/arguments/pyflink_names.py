@@ -67,7 +67,7 @@ ENVIRONMENT: Mapping[str, str] = {
     "is_force_unaligned_checkpoints": "unaligned snapshots need not be forced",
     **dict.fromkeys(
         ("add_default_kryo_serializer", "register_type_with_kryo_serializer"),
-        "use register_type with record classes (docs/types.md)",
+        "use register_type with record classes (`penstock docs types`)",
     ),
     "set_default_savepoint_directory": "penstock savepoint takes the folder of a savepoint",
     "get_default_savepoint_directory": "penstock savepoint takes the folder of a savepoint",
@@ -79,7 +79,7 @@ ENVIRONMENT: Mapping[str, str] = {
 }
 
 
-_SERIALIZERS = "records are encoded by their Python types (docs/types.md); leave it out"
+_SERIALIZERS = "records are encoded by their Python types (`penstock docs types`); leave it out"
 _TASKS = "a cancelled job ends its worker processes at once; leave it out"
 
 EXECUTION_CONFIG: Mapping[str, str] = {

@@ -20,15 +20,17 @@ class MissingNameError(GraphError, ImportError):
     """Raised when a program imports a name of PyFlink that Penstock does not have."""
 
 
-_FORMAT = "files are read and written with TextLines, JsonLines and CsvRows (docs/connectors.md)"
+_FORMAT = (
+    "files are read and written with TextLines, JsonLines and CsvRows (`penstock docs connectors`)"
+)
 _PARQUET = "use ParquetSource and ParquetSink"
 _SERIALIZATION = (
-    "records are encoded by their Python types (docs/types.md); decode and encode bytes of an "
-    "external system in a map function, or in a Source or Sink of your own"
+    "records are encoded by their Python types (`penstock docs types`); decode and encode bytes of "
+    "an external system in a map function, or in a Source or Sink of your own"
 )
 _SYSTEM = (
     "there is no connector for {}: write a PollingSource, BatchSink or TransactionalSink of your "
-    "own (docs/own-connectors.md)"
+    "own (`penstock docs own-connectors`)"
 )
 _STATE = (
     "use HashMapStateBackend() or EmbeddedRocksDBStateBackend(), and set_checkpoint_storage_dir"
@@ -78,7 +80,9 @@ REFUSED_NAMES: Mapping[str, str] = {
     "AsyncFunctionDescriptor": "give the AsyncFunction itself to AsyncDataStream",
     "ResultTypeQueryable": "types need not be declared; leave it out",
     # connectors and formats
-    "DeliveryGuarantee": "every sink says what it guarantees (docs/connectors.md); leave it out",
+    "DeliveryGuarantee": (
+        "every sink says what it guarantees (`penstock docs connectors`); leave it out"
+    ),
     **_same("StreamTransformer SupportsPreprocessing", "transform the stream before sink_to(...)"),
     **_same(
         "BucketAssigner BulkFormat FileCompactStrategy FileCompactor FileEnumeratorProvider "
@@ -89,7 +93,8 @@ REFUSED_NAMES: Mapping[str, str] = {
     **_same("HybridSource HybridSourceBuilder", "read both sources, and join them with union"),
     **_same(
         "JdbcConnectionOptions JdbcExecutionOptions JdbcSink",
-        "write a BatchSink of your own (docs/own-connectors.md), or use Spark (docs/spark.md)",
+        "write a BatchSink of your own (`penstock docs own-connectors`), or use Spark "
+        "(`penstock docs spark`)",
     ),
     **_same(
         "DynamicKafkaSource DynamicKafkaSourceBuilder FlinkKafkaConsumer FlinkKafkaProducer "

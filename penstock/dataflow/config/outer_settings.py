@@ -25,6 +25,8 @@ from penstock.dataflow.errors import GraphError
 __all__ = ["FILE_NAME", "config_of_files", "environment_variables", "with_environment"]
 
 FILE_NAME = "penstock.toml"
+#: The command that shows the list of settings.
+_LIST = "`penstock docs configuration`"
 #: Settings without a variable that overrides the program. `PENSTOCK_LOG_LEVEL` holds for programs
 #: that set no level, and `PENSTOCK_CODEGEN=off` is read by each process.
 _NO_VARIABLE = ("codegen", "log_level", "job_parameters")
@@ -93,9 +95,7 @@ def _apply(config: JobConfig, path: Path) -> None:
         attribute = attribute_of(key)
         if attribute is None:
             close = suggestion(key)
-            hint = (
-                f"did you mean {close!r}?" if close else "docs/configuration.md lists all settings"
-            )
+            hint = f"did you mean {close!r}?" if close else f"{_LIST} lists all settings"
             raise GraphError(f"{path} has the key {key!r}, which is no setting: {hint}")
         if attribute == "job_parameters":
             value = _parameters(path, value)

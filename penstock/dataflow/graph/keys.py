@@ -334,4 +334,4 @@ def _why_not(key: Any) -> str:
         advice = f"a subclass may have an equality of its own; convert it to {base.__name__}"
     else:
         advice = "its equality can't be kept across processes; use a tuple of what identifies it"
-    return f"a {_name(kind)} can't be a key: {advice} (allowed types: docs/types.md)"
+    return f"a {_name(kind)} can't be a key: {advice} (allowed types: `penstock docs types`)"

@@ -228,7 +228,9 @@ def _why_not(value: Any, registry: TypeRegistry) -> str:
     bases = [base for base in kind.__mro__[1:] if base in IMMUTABLE or base in _CONTAINERS]
     if bases:
         return problem + f"convert it to {bases[0].__name__}, or put it in a registered dataclass"
-    return problem + "make it a dataclass, a NamedTuple or an Enum (all types: docs/types.md)"
+    return (
+        problem + "make it a dataclass, a NamedTuple or an Enum (all types: `penstock docs types`)"
+    )
 
 
 _CONTAINERS = frozenset({list, tuple, dict, set, frozenset, OrderedDict, Counter, deque, bytearray})

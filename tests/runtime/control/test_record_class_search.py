@@ -87,5 +87,5 @@ def test_a_value_of_a_plain_class_is_refused_with_what_to_make_of_it() -> None:
 
     message = refused(Plain())
     assert message.endswith(
-        "make it a dataclass, a NamedTuple or an Enum (all types: docs/types.md)"
+        "make it a dataclass, a NamedTuple or an Enum (all types: `penstock docs types`)"
     )

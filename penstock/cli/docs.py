@@ -1,0 +1,63 @@
+"""Show the pages of the documentation: `penstock docs`.
+
+The wheel has the pages in the folder `pages` of the package. A source tree has them in `docs`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+import click
+
+from penstock.cli.options import print_message
+
+__all__ = ["docs"]
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+@click.command(short_help="Show a page of the documentation.")
+@click.argument("page", required=False)
+def docs(page: str | None) -> None:
+    """Show a page of the documentation, such as "types", or list all pages.
+
+    In a terminal, the page is shown in a pager. Otherwise it is written as Markdown.
+    """
+    pages = _pages()
+    if page is None:
+        _list(pages)
+        return
+    name = page.removeprefix("docs/").partition("#")[0].removesuffix(".md")
+    if name not in pages:
+        close = difflib.get_close_matches(name, pages, 1)
+        hint = f"did you mean {close[0]}?" if close else 'type "penstock docs" for a list of them'
+        print_message(f"Error: there is no page {name}: {hint}")
+        raise SystemExit(1)
+    _show(pages[name].read_text(encoding="utf-8"))
+
+
+def _pages() -> dict[str, Path]:
+    """Return the file of each page, by its name."""
+    shipped = _PACKAGE / "pages"
+    folder = shipped if shipped.is_dir() else _PACKAGE.parent / "docs"
+    return {path.stem: path for path in sorted(folder.glob("*.md"))}
+
+
+def _list(pages: dict[str, Path]) -> None:
+    width = max(map(len, pages), default=0)
+    for name, path in pages.items():
+        title = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+        click.echo(f"{name:{width}}  {title}")
+
+
+def _show(text: str) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    if not console.is_terminal:
+        click.echo(text, nl=False)
+        return
+    with console.pager(styles=True):
+        console.print(Markdown(text), width=min(console.width, 100))
