@@ -14,6 +14,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.metrics import MetricGroup
 from penstock.dataflow.sink import Sink, SinkWriter, WriterContext
 from penstock.dataflow.type_variables import T, T_contra
+from penstock.dataflow.types import Row, TypeInformation
 
 __all__ = ["FunctionSink", "PrintSink"]
 
@@ -21,25 +22,53 @@ __all__ = ["FunctionSink", "PrintSink"]
 class PrintSink(Sink[Any]):
     """Prints each record as a line, at least once. (Flink: `print()`.)
 
-    A line contains `str(record)`. If the parallelism is above 1, the line begins with the number of
+    A line contains `str(record)`. With a type, it contains what Flink prints for a record of this
+    type: `+I[1,a]` for a row, `(a,1.5)` for a tuple, `true` for a boolean.
+
+    If the parallelism is above 1, the line begins with the number of
     the subtask, counted from 1: `3> record`. With the prefix `a`, this line is `a:3> record`. With
     the prefix `a` and parallelism 1, it is `a> record`.
 
     Arguments:
         prefix: a text at the beginning of each line, or None.
         stderr: whether to print to standard error instead of standard output.
+        type_info: the declared type of the records; None if they have none.
     """
 
-    def __init__(self, prefix: str | None = None, *, stderr: bool = False) -> None:
+    def __init__(
+        self,
+        prefix: str | None = None,
+        *,
+        stderr: bool = False,
+        type_info: TypeInformation[Any] | None = None,
+    ) -> None:
         self.prefix = prefix
         self.stderr = stderr
+        self.type_info = type_info
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """Return a writer that prints the prefix and the subtask's number before each record."""
         words = [] if self.prefix is None else [self.prefix]
         if context.parallelism > 1:
             words.append(str(context.subtask + 1))
-        return _PrintWriter(":".join(words) + "> " if words else "", self.stderr)
+        text = str if self.type_info is None else _typed_text(self.type_info)
+        return _PrintWriter(":".join(words) + "> " if words else "", self.stderr, text)
+
+
+def _typed_text(kind: TypeInformation[Any]) -> Callable[[Any], str]:
+    """Return a function that writes records of a declared type as PyFlink prints them."""
+
+    def text(record: Any) -> str:
+        try:
+            value = kind.converted(record)
+        except ValueError:  # The type belongs to an operator before, as with `reduce`.
+            return str(record)
+        if isinstance(value, Row):
+            # Flink for Python writes the fields as Python does.
+            return f"{value.get_row_kind()}[{','.join(map(str, value))}]"
+        return kind.text(value)
+
+    return text
 
 
 class _PrintWriter(SinkWriter):
@@ -48,14 +77,15 @@ class _PrintWriter(SinkWriter):
     It writes each batch in one call, so that lines of different tasks do not mix.
     """
 
-    def __init__(self, start: str, stderr: bool) -> None:
+    def __init__(self, start: str, stderr: bool, text: Callable[[Any], str]) -> None:
+        self._text = text
         self._start = start
         self._separator = "\n" + start
         self._stderr = stderr
 
     def write(self, batch: list[Any]) -> None:
         if batch:
-            text = self._separator.join(map(str, batch))
+            text = self._separator.join(map(self._text, batch))
             self._stream().write(f"{self._start}{text}\n")
 
     def flush(self) -> None:

@@ -61,7 +61,7 @@ def _dict() -> Any:
 
 
 def set_v(record: Any, v: int) -> None:
-    if isinstance(record, dict):
+    if isinstance(record, dict | Row):
         record["v"] = v
     else:
         record.v = v

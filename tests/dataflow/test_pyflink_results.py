@@ -15,11 +15,14 @@ from penstock import (
     EventTimeSessionWindows,
     GlobalWindows,
     PurgingTrigger,
+    Row,
+    RowKind,
     RuntimeExecutionMode,
     StreamExecutionEnvironment,
     TimeWindow,
     TimeWindowSerializer,
     TumblingEventTimeWindows,
+    Types,
     WatermarkStrategy,
     WindowAssigner,
 )
@@ -319,3 +322,40 @@ def test_partitioners_are_opened():
     stream.get_execution_environment().set_parallelism(2)
     parts = stream.partition_custom(Shifted(), ByIndex()).process(Place())
     assert sorted(run(parts)) == [((1,), 0), ((2,), 1)]
+
+
+# ---- types
+
+
+def test_records_of_a_declared_type_are_printed_as_flink_prints_them(
+    capfd: pytest.CaptureFixture[str],
+):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(1)
+    row = Types.ROW_NAMED(["b", "a"], [Types.INT(), Types.STRING()])
+    env.from_collection([(1, "x"), Row.of_kind(RowKind.DELETE, 2, None)], row).print("row")
+    pair = Types.TUPLE([Types.STRING(), Types.DOUBLE()])
+    env.from_collection([("x", 1.5)], pair).print("tuple")
+    env.from_collection([True], Types.BOOLEAN()).print("boolean")
+    env.from_collection([0]).map(lambda value: Row(1, "x")).print("untyped")
+    numbers = env.from_collection([1.0, 1e16], Types.DOUBLE())
+    numbers.print("double")
+    numbers.key_by(lambda value: 0).reduce(lambda a, b: "other").print("reduced")
+    env.execute(in_process=True)
+    assert sorted(capfd.readouterr().out.splitlines()) == [
+        "boolean> true",
+        "double> 1.0",
+        "double> 1.0E16",
+        "reduced> 1.0",
+        "reduced> other",
+        "row> +I[1,x]",
+        "row> -D[2,None]",
+        "tuple> (x,1.5)",
+        "untyped> <Row(1, 'x')>",
+    ]
+
+
+def test_bytes_are_a_primitive_array_of_bytes():
+    texts = collection(["ab"])
+    data = texts.map(lambda text: text.encode(), Types.PRIMITIVE_ARRAY(Types.BYTE()))
+    assert run(data) == [b"ab"]

@@ -20,6 +20,9 @@ from penstock.dataflow.types import TypeInformation, Types
 
 __all__ = ["StreamResults"]
 
+#: The type of streams without a declared type.
+ANY = Types.PICKLED_BYTE_ARRAY()
+
 #: The kinds of operators that emit records of the type that they receive.
 _SAME_TYPE = (
     OperatorKind.FILTER,
@@ -61,12 +64,16 @@ class StreamResults(OperatorSettings, Generic[T_co]):
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print the records. If there are several subtasks, also print the subtask's number.
 
+        Records of a declared type are printed as Flink prints them, others as Python does.
+
         Arguments:
             sink_identifier: a text that is printed before each record.
         """
         from penstock.connectors import PrintSink
 
-        return self.sink_to(PrintSink(sink_identifier)).name("Print to Std. Out")
+        kind = self.get_type()
+        sink = PrintSink(sink_identifier, type_info=kind if kind != ANY else None)
+        return self.sink_to(sink).name("Print to Std. Out")
 
     @overload
     def execute_and_collect(
@@ -123,13 +130,20 @@ class StreamResults(OperatorSettings, Generic[T_co]):
     def get_type(self) -> TypeInformation[Any]:
         """Return the declared type of the records.
 
-        It is `Types.PICKLED_BYTE_ARRAY()`, the type of any record, if no type was declared.
+        It is `Types.PICKLED_BYTE_ARRAY()`, the type of any record, if no type was declared, for
+        side outputs, and for a union of streams of several types.
         """
-        graph, operator = self._environment._graph, self._outputs[0].operator
+        types = {self._type_of(output) for output in self._outputs}
+        return types.pop() if len(types) == 1 else ANY
+
+    def _type_of(self, output: OperatorOutput) -> TypeInformation[Any]:
+        if output.tag is not None:
+            return ANY
+        graph, operator = self._environment._graph, output.operator
         while operator.result_type is None and operator.kind in _SAME_TYPE:
             source = graph.inputs_of(operator.id)[0].source
             operator = next(one for one in graph.operators if one.id == source)
-        declared: TypeInformation[Any] = operator.result_type or Types.PICKLED_BYTE_ARRAY()
+        declared: TypeInformation[Any] = operator.result_type or ANY
         return declared
 
     def take(self, n: int, *, in_process: bool | None = None) -> list[T_co]:

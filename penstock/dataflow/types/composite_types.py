@@ -30,8 +30,18 @@ class ArrayTypeInfo(TypeInformation[list[T]]):
         check_type_info(f"Types.{name}", item, required=True)
         self._item = item
 
+    @property
+    def is_of_bytes(self) -> bool:
+        """Whether this is the type of arrays of bytes."""
+        return self.name == "PRIMITIVE_ARRAY" and self._item.name == "BYTE"
+
     def converted(self, value: Any) -> Any:
-        """Return the list or array; the items of a list are converted."""
+        """Return the list or array; the items of a list are converted.
+
+        An array of bytes may also be `bytes`, as in PyFlink.
+        """
+        if isinstance(value, bytes | bytearray) and self.is_of_bytes:
+            return value
         if isinstance(value, str | bytes | Row) or not hasattr(value, "__iter__"):
             raise ValueError(f"{value!r} is no {self}")
         convert = self._item.converted
@@ -39,6 +49,10 @@ class ArrayTypeInfo(TypeInformation[list[T]]):
             convert = partial(nullable, convert)
         items = [convert(item) for item in value]
         return items if isinstance(value, list) else value
+
+    def text(self, value: Any) -> str:
+        """Return a list or array as Flink prints it, such as `[1, 2]`."""
+        return "null" if value is None else f"[{', '.join(map(self._item.text, value))}]"
 
     def __repr__(self) -> str:
         return f"{self.name}({self._item!r})"
@@ -64,6 +78,13 @@ class MapTypeInfo(TypeInformation[dict[K, V]]):
             raise ValueError(f"{value!r} is no {self}")
         key, convert = self._key.converted, self._value.converted
         return {key(k): nullable(convert, v) for k, v in value.items()}
+
+    def text(self, value: Any) -> str:
+        """Return a dict as Flink prints it, such as `{a=1, b=2}`."""
+        if value is None:
+            return "null"
+        key, item = self._key.text, self._value.text
+        return f"{{{', '.join(f'{key(k)}={item(v)}' for k, v in value.items())}}}"
 
     def __repr__(self) -> str:
         return f"MAP({self._key!r}, {self._value!r})"
@@ -111,6 +132,13 @@ class TupleTypeInfo(TypeInformation[T_co]):
             if unchanged:
                 return values
         return [self.converted(value) for value in values]
+
+    def text(self, value: Any) -> str:
+        """Return a tuple as Flink prints it, such as `(a,1.5)`."""
+        return "null" if value is None else f"({','.join(self._texts(value))})"
+
+    def _texts(self, values: Any) -> list[str]:
+        return [kind.text(value) for kind, value in zip(self._items, values, strict=True)]
 
     def _fields(self, values: Sequence[Any]) -> list[Any]:
         if len(values) != len(self._items):
@@ -167,6 +195,12 @@ class RowTypeInfo(TupleTypeInfo[Row]):
                 raise ValueError(f"{value!r} has other names than {self}")
             values = value.get_fields_by_names(self._names)
         return Row.of_parts(kind, self._names, self._fields(values))
+
+    def text(self, value: Any) -> str:
+        """Return a row inside of another value as Flink prints it, such as `+I[1, a]`."""
+        if value is None:
+            return "null"
+        return f"{value.get_row_kind()}[{', '.join(self._texts(value))}]"
 
     def converted_all(self, values: Sequence[Any]) -> Sequence[Any]:
         """Return the values as rows with names."""

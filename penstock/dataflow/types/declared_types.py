@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from penstock.dataflow.time.durations import Instant
@@ -15,6 +15,7 @@ from penstock.dataflow.types.composite_types import (
     RowTypeInfo,
     TupleTypeInfo,
 )
+from penstock.dataflow.types.java_text import double_text, float_text, timestamp_text
 from penstock.dataflow.types.row import Row
 from penstock.dataflow.types.type_information import TypeInformation
 
@@ -29,12 +30,16 @@ class _TypesMeta(type):
         )
 
 
-def _type(name: str, kind: type[T]) -> TypeInformation[T]:
-    return TypeInformation(name, kind)
+def _type(name: str, kind: type[T], write: Callable[[Any], str] = str) -> TypeInformation[T]:
+    return TypeInformation(name, kind, write=write)
 
 
-def _float(name: str) -> TypeInformation[float]:
-    return TypeInformation(name, (int, float))
+def _boolean_text(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _float(name: str, write: Callable[[Any], str]) -> TypeInformation[float]:
+    return TypeInformation(name, (int, float), write=write)
 
 
 def _number(name: str, bits: int) -> TypeInformation[int]:
@@ -49,18 +54,18 @@ class Types(metaclass=_TypesMeta):
 
     STRING = staticmethod(lambda: _type("STRING", str))
     CHAR = staticmethod(lambda: _type("CHAR", str))
-    BOOLEAN = staticmethod(lambda: _type("BOOLEAN", bool))
+    BOOLEAN = staticmethod(lambda: _type("BOOLEAN", bool, _boolean_text))
     BYTE = staticmethod(lambda: _number("BYTE", 8))
     SHORT = staticmethod(lambda: _number("SHORT", 16))
     INT = staticmethod(lambda: _number("INT", 32))
     LONG = staticmethod(lambda: _number("LONG", 64))
     BIG_INT = staticmethod(lambda: _type("BIG_INT", int))
-    FLOAT = staticmethod(lambda: _float("FLOAT"))
-    DOUBLE = staticmethod(lambda: _float("DOUBLE"))
+    FLOAT = staticmethod(lambda: _float("FLOAT", float_text))
+    DOUBLE = staticmethod(lambda: _float("DOUBLE", double_text))
     BIG_DEC = staticmethod(lambda: _type("BIG_DEC", decimal.Decimal))
     SQL_DATE = staticmethod(lambda: _type("SQL_DATE", datetime.date))
     SQL_TIME = staticmethod(lambda: _type("SQL_TIME", datetime.time))
-    SQL_TIMESTAMP = staticmethod(lambda: _type("SQL_TIMESTAMP", datetime.datetime))
+    SQL_TIMESTAMP = staticmethod(lambda: _type("SQL_TIMESTAMP", datetime.datetime, timestamp_text))
     INSTANT = staticmethod(lambda: _type("INSTANT", Instant))
     PICKLED_BYTE_ARRAY = staticmethod(lambda: TypeInformation("PICKLED_BYTE_ARRAY"))
 

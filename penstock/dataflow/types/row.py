@@ -6,7 +6,12 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
 
+from penstock.dataflow.types.hash_probe import distrust_hashes
+
 __all__ = ["Row", "RowKind"]
+
+#: Whether this process has made a row.
+_made = False
 
 
 class RowKind(Enum):
@@ -36,8 +41,11 @@ class Row:
         Person = Row("id", "name")  # a row of names makes rows with these names
         Person(7, "a")["name"] == "a"
 
-    A row can be changed: `row[0] = 8`, `row.name = "b"`. So a row cannot be a key. Use one of its
-    fields, or `tuple(row)`.
+    As in PyFlink, `Row(name="a", id=7)` sorts its fields by name, so `id` is the first one. Two
+    rows are equal if they have the same names with the same values, and if they are of one kind.
+
+    A row can be changed: `row[0] = 8`, `row["name"] = "b"`. So a row cannot be a key. Use one of
+    its fields, or `tuple(row)`. A row that is in a set or a dict must not be changed.
 
     Arguments:
         args: the values of a row without names.
@@ -52,9 +60,15 @@ class Row:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if args and kwargs:
             raise ValueError("a Row has either values without names, or values with names")
+        global _made
+        if not _made:
+            # A row has a hash and can change, so hashes no longer show what can change.
+            distrust_hashes()
+            _made = True
+        names = sorted(kwargs)
         put = object.__setattr__
-        put(self, "_names", tuple(kwargs) if kwargs else None)
-        put(self, "_values", list(kwargs.values() if kwargs else args))
+        put(self, "_names", tuple(names) if names else None)
+        put(self, "_values", [kwargs[name] for name in names] if names else list(args))
         put(self, "_kind", RowKind.INSERT)
 
     @staticmethod
@@ -137,7 +151,7 @@ class Row:
 
     def _position(self, name: str) -> int:
         if self._names is None or name not in self._names:
-            raise KeyError(f"a Row has no field {name!r}: {self!r}")
+            raise ValueError(f"a Row has no field {name!r}: {self!r}")
         return int(self._names.index(name))
 
     def __call__(self, *args: Any) -> Row:
@@ -157,9 +171,11 @@ class Row:
         raise AttributeError(f"a Row has no field {name!r}", name=name, obj=self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self._names is None or name not in self._names:
-            raise AttributeError(f"a Row has no field {name!r}", name=name, obj=self)
-        self._values[self._names.index(name)] = value
+        raise AttributeError(
+            f"a field of a Row is set by its name or position: write row[{name!r}] = ...",
+            name=name,
+            obj=self,
+        )
 
     def __len__(self) -> int:
         return len(self._values)
@@ -172,9 +188,18 @@ class Row:
         return value in (self._values if self._names is None else self._names)
 
     def __eq__(self, other: object) -> bool:
-        return self.parts == other.parts if isinstance(other, Row) else NotImplemented
+        if not isinstance(other, Row):
+            return NotImplemented
+        return self._kind is other._kind and self._by_name() == other._by_name()
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        names, fields = self._names, self._by_name()
+        return hash(tuple(fields) if names is None else frozenset(fields.items()))
+
+    def _by_name(self) -> Any:
+        """Return the values by name; as a list if they have no names."""
+        names, values = self._names, self._values
+        return values if names is None else dict(zip(names, values, strict=True))
 
     def __reduce__(self) -> Any:
         return Row.of_parts, self.parts
@@ -183,6 +208,8 @@ class Row:
         names = self._names
         if names is None:
             fields = ", ".join(map(repr, self._values))
+            if self._kind is RowKind.INSERT:
+                return f"<Row({fields})>"
         else:
             pairs = zip(names, self._values, strict=True)
             fields = ", ".join(f"{name}={value!r}" for name, value in pairs)

@@ -29,6 +29,7 @@ class TypeInformation(Generic[T_co]):
         name: the name of the type, such as `STRING`.
         kinds: the Python classes of its values. `object` allows every value.
         limits: for numbers, the smallest and the largest value.
+        write: writes a value as Flink prints it.
     """
 
     def __init__(
@@ -36,8 +37,10 @@ class TypeInformation(Generic[T_co]):
         name: str,
         kinds: type | tuple[type, ...] = object,
         limits: tuple[int, int] | None = None,
+        write: Callable[[Any], str] = str,
     ) -> None:
         self.name = name
+        self._write = write
         self._kinds = kinds
         self._limits = limits
         #: The classes of which every value is of this type, within the limits.
@@ -47,6 +50,13 @@ class TypeInformation(Generic[T_co]):
     def python_classes(self) -> tuple[type, ...]:
         """The Python classes of the values. `object` stands for every class."""
         return self._kinds if isinstance(self._kinds, tuple) else (self._kinds,)
+
+    def text(self, value: Any) -> str:
+        """Return a value of this type as Flink prints it, such as `true` and `1.0E16`.
+
+        `DataStream.print` writes records of a declared type so.
+        """
+        return "null" if value is None else self._write(value)
 
     def converted(self, value: Any) -> Any:
         """Return a value of this type that a value of the program stands for.

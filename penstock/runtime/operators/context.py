@@ -22,6 +22,7 @@ from penstock.dataflow.state import (
     ValueStateDescriptor,
 )
 from penstock.dataflow.time.watermark import MIN_WATERMARK, NO_TIMESTAMP
+from penstock.dataflow.types.hash_probe import HashProbe
 from penstock.runtime.operators.state import NO_KEY, KeyScope, StateStore
 from penstock.runtime.operators.timers.operator_timers import OperatorTimers
 from penstock.runtime.serialization.codec import Codec
@@ -171,11 +172,11 @@ class OperatorContext(RuntimeContext):
         """Return the aggregating state with the descriptor's name."""
         return self.states.get_aggregating_state(state_descriptor)
 
-    def mutability_probe(self) -> dict[Any, Any] | None:
+    def mutability_probe(self) -> HashProbe | None:
         """Return an object `probe`, so that `value in probe` raises for mutable values.
 
-        The error is a `TypeError`. Usually the probe is an empty dict, which raises for values
-        without a hash. If the job has classes whose objects are both hashable and mutable, the
-        probe is None, which raises for every value.
+        The error is a `TypeError`. Usually the probe raises it for values without a hash. If the
+        job has classes whose objects are both hashable and mutable, the probe is None, which raises
+        for every value.
         """
-        return {} if self.codec.hash_implies_immutable else None
+        return HashProbe() if self.codec.hash_implies_immutable else None

@@ -8,7 +8,7 @@ operators handle the errors that a loop raises.
   call. If the loop kept the method in a variable, Python would call a function.
 * `find` returns the value of a key for which `dirty.get` returned None. `dirty.get` has no default,
   because it is faster without one. So it also returns None if the value in `dirty` is None.
-* `value in probe` raises `TypeError` if the value may be mutable. An empty dict raises it for
+* `value in probe` raises `TypeError` if the value may be mutable. A `HashProbe` raises it for
   values without a hash, and is faster than `hash`. None raises it for all values. See
   `OperatorContext.mutability_probe`.
 """

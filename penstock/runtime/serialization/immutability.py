@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.dataflow.object_reuse import IMMUTABLE
+from penstock.dataflow.types.hash_probe import HashProbe
 from penstock.runtime.serialization.columns import columns_of
 from penstock.runtime.serialization.leaf_encoding import is_numpy_scalar
 from penstock.runtime.serialization.record_serializers import (
@@ -20,6 +21,8 @@ from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.serialization.value_encoding import MAX_DEPTH
 
 __all__ = ["Copier"]
+
+_PROBE = HashProbe()
 
 
 class Copier:
@@ -42,7 +45,7 @@ class Copier:
         # would take six times as long. To check by column, as for batches, would take even longer.
         if self._registry.hash_implies_immutable:
             try:
-                hash(value)
+                value in _PROBE  # noqa: B015 - raises for mutable values
             except TypeError:
                 pass
             else:

@@ -224,3 +224,61 @@ def test_a_stream_knows_the_type_that_was_declared():
     assert numbers.filter(bool).key_by(lambda n: n).sum().get_type() == LONG
     assert numbers.map(str).get_type() == Types.PICKLED_BYTE_ARRAY()
     assert numbers.map(str, STRING).filter(bool).get_type() == STRING
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "1.0"),
+        (1, "1.0"),
+        (1.5, "1.5"),
+        (1e16, "1.0E16"),
+        (1.25e7, "1.25E7"),
+        (9999999.0, "9999999.0"),
+        (100.0, "100.0"),
+        (0.001, "0.001"),
+        (0.0001, "1.0E-4"),
+        (-1.5e-5, "-1.5E-5"),
+        (0.0, "0.0"),
+        (-0.0, "-0.0"),
+        (float("nan"), "NaN"),
+        (float("-inf"), "-Infinity"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+    ],
+)
+def test_doubles_are_written_as_java_writes_them(value: float, text: str):
+    assert Types.DOUBLE().text(value) == text
+
+
+def test_floats_are_written_with_the_digits_of_32_bits():
+    texts = [(0.1, "0.1"), (1 / 3, "0.33333334"), (16777216.0, "1.6777216E7"), (3e38, "3.0E38")]
+    for value, text in texts:
+        assert Types.FLOAT().text(value) == text
+    assert Types.FLOAT().text(1e300) == "Infinity"
+
+
+def test_values_are_written_as_flink_prints_them():
+    moment = datetime(2026, 1, 31, 12, 0, 5, 120_000)
+    for kind, value, text in (
+        (Types.BOOLEAN(), True, "true"),
+        (STRING, "a", "a"),
+        (LONG, None, "null"),
+        (Types.SQL_DATE(), moment.date(), "2026-01-31"),
+        (Types.SQL_TIMESTAMP(), moment, "2026-01-31 12:00:05.12"),
+        (Types.SQL_TIMESTAMP(), moment.replace(microsecond=0), "2026-01-31 12:00:05.0"),
+        (Types.TUPLE([STRING, Types.DOUBLE()]), ("x", 1.5), "(x,1.5)"),
+        (Types.TUPLE([STRING, Types.BOOLEAN()]), (None, False), "(null,false)"),
+        (Types.LIST(LONG), [1, None], "[1, null]"),
+        (Types.MAP(STRING, Types.BOOLEAN()), {"a": True, "b": None}, "{a=true, b=null}"),
+        (Types.TUPLE([Types.ROW([LONG, STRING])]), (Row(1, "x"),), "(+I[1, x])"),
+    ):
+        assert kind.text(value) == text
+
+
+def test_a_primitive_array_of_bytes_may_be_bytes():
+    kind = Types.PRIMITIVE_ARRAY(Types.BYTE())
+    for value in (b"ab", bytearray(b"ab"), [1, 2]):
+        assert kind.converted(value) is not None and kind.converted_all([value])[0] == value
+    for other in (Types.PRIMITIVE_ARRAY(LONG), Types.LIST(Types.BYTE())):
+        with pytest.raises(ValueError, match="is no"):
+            other.converted(b"ab")

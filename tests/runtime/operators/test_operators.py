@@ -194,16 +194,18 @@ def test_reduce_emits_the_running_value_of_each_key_over_batches() -> None:
     assert running.process(RecordBatch([("a", 10)])).rows() == [("a", 13)]
 
 
-def test_reduce_treats_none_like_any_other_value() -> None:
+def test_reduce_begins_anew_after_none() -> None:
     seen: list[tuple[Any, Any]] = []
     running = operator(
         OperatorKind.KEYED_REDUCE, lambda a, b: seen.append((a, b)), key=lambda record: "the key"
     )
-    assert running.process(RecordBatch([1, 2, 3])).rows() == [1, None, None]
+    assert running.process(RecordBatch([1, 2, 3])).rows() == [1, None, 3]
     assert running.context.backend is not None
     running.context.backend.capture(1)
     assert running.process(RecordBatch([4])).rows() == [None]
-    assert seen == [(1, 2), (None, 3), (None, 4)]
+    assert seen == [(1, 2), (3, 4)]
+    running.context.backend.capture(2)
+    assert running.process(RecordBatch([5])).rows() == [5]
 
 
 def test_reduce_continues_after_its_state_was_captured() -> None:

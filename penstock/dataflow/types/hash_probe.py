@@ -1,0 +1,24 @@
+"""Check by its hash whether a value can change, as long as no hashable value can.
+
+The loops of operators check each record that they emit. The cheapest check is `record in probe`
+with an empty dict, which raises `TypeError` for a value without a hash. Lists, dicts and other
+values that can change have none, and neither have tuples that contain them.
+
+A `Row` can change and has a hash, as in PyFlink. So from the first row of a process on, `in` raises
+`TypeError` for all values. The loops then look at the types of the records, which takes longer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["HashProbe", "distrust_hashes"]
+
+
+class HashProbe(dict[Any, Any]):
+    """An empty dict, in which no value is ever found: `value in probe` is False or raises."""
+
+
+def distrust_hashes() -> None:
+    """Make `in` raise `TypeError` for all values and all probes of this process."""
+    HashProbe.__contains__ = None  # type: ignore[assignment, method-assign]
