@@ -408,6 +408,9 @@ class _Silent:
     def input_ended(self, task: Task) -> None:
         return None
 
+    def outside_ended(self, task: Task) -> None:
+        return None
+
     def acknowledge(self, acknowledgement: Any) -> None:
         return None
 
