@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["StateNames", "checked_aliases"]
+__all__ = ["UsedNames", "checked_aliases"]
 
 
 def checked_aliases(what: str, name: str, aliases: Iterable[str]) -> tuple[str, ...]:
@@ -34,22 +34,27 @@ def checked_aliases(what: str, name: str, aliases: Iterable[str]) -> tuple[str, 
     return names
 
 
-class StateNames:
-    """The names and former names of the states of one operator, none of which is used twice."""
+class UsedNames:
+    """The names and former names of several states or fields, none of which is used twice.
 
-    def __init__(self) -> None:
+    Arguments:
+        things: what has these names, for error messages.
+    """
+
+    def __init__(self, things: str) -> None:
+        self._things = things
         self._owners: dict[str, str] = {}
 
     def add(self, name: str, aliases: Iterable[str]) -> None:
-        """Add a state with its former names.
+        """Add a state or field with its former names.
 
         Raises:
-            GraphError: if another state has, or had, one of the names.
+            GraphError: if another one has, or had, one of the names.
         """
         for one in (name, *aliases):
             owner = self._owners.setdefault(one, name)
             if owner != name:
                 raise GraphError(
-                    f"{one!r} would be the name of two states of one operator, {owner!r} and "
-                    f"{name!r}: take it out of the aliases"
+                    f"{one!r} would be the name of two {self._things}, {owner!r} and {name!r}: "
+                    f"take it out of the aliases"
                 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.dataflow.arguments.aliases import StateNames
+from penstock.dataflow.arguments.aliases import UsedNames
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import OperatorOutput, Partitioning
@@ -64,7 +64,7 @@ class StreamConnecting:
         ]
         if not state_descriptors:
             return self._stream_of(outputs)
-        names, aliases = set[str](), StateNames()
+        names, aliases = set[str](), UsedNames("states of one operator")
         for descriptor in state_descriptors:
             if not isinstance(descriptor, MapStateDescriptor):
                 raise GraphError(f"broadcast takes MapStateDescriptors, not {descriptor!r}")

@@ -12,6 +12,8 @@ from operator import attrgetter, itemgetter
 from types import MemberDescriptorType
 from typing import Any
 
+from penstock.dataflow.arguments.aliases import UsedNames, checked_aliases
+from penstock.dataflow.errors import GraphError
 from penstock.runtime.serialization.record_schemas import is_missing
 from penstock.runtime.serialization.record_serializers import (
     RecordSerializer,
@@ -81,6 +83,7 @@ class _DataclassSerializer(RecordSerializer):
     def __init__(self, index: int, kind: Any) -> None:
         self._names = tuple(field.name for field in dataclasses.fields(kind))
         super().__init__(index, kind, len(self._names), kind.__dataclass_params__.frozen)
+        self._check_aliases()
         try:
             object.__new__(kind)
         except TypeError as error:
@@ -141,6 +144,17 @@ class _DataclassSerializer(RecordSerializer):
         if not is_missing(factory):
             return factory()
         return super().default(name)
+
+    def _check_aliases(self) -> None:
+        names = UsedNames("fields")
+        try:
+            for name in self._names:
+                names.add(name, ())
+            for field in dataclasses.fields(self.kind):
+                aliases = field.metadata.get("aliases", ())
+                names.add(field.name, checked_aliases(f"field {field.name!r}", field.name, aliases))
+        except (GraphError, TypeError) as error:
+            raise self.unsupported(str(error)) from None
 
     def _check_extras(self, attributes: dict[str, Any]) -> None:
         extras = [

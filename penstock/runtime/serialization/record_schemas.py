@@ -39,6 +39,7 @@ def schema_of(kind: Any) -> RecordSchema:
             field.name,
             text_of(field.type),
             not (is_missing(field.default) and is_missing(field.default_factory)),
+            tuple(field.metadata.get("aliases", ())),
         )
         for field in dataclasses.fields(kind)
     )

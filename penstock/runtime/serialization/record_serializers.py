@@ -20,7 +20,7 @@ from typing import Any
 
 from penstock.dataflow.errors import JobError, ProtocolError, Recoverability
 from penstock.runtime.serialization.record_schemas import name_of, schema_of
-from penstock.snapshot.metadata.schema import RecordSchema
+from penstock.snapshot.metadata.schema import RecordSchema, former_names
 
 __all__ = ["FormerSerializer", "RecordSerializer", "UnsupportedTypeError"]
 
@@ -133,7 +133,8 @@ class RecordSerializer(ABC):
 class FormerSerializer(RecordSerializer):
     """Reads rows that were written with a former version of a class.
 
-    Values of removed fields are ignored, and new fields get their defaults.
+    Values of removed fields are ignored, and new fields get their defaults. A renamed field is
+    found by its aliases.
 
     Arguments:
         index: the index of the former version in its registry.
@@ -147,7 +148,10 @@ class FormerSerializer(RecordSerializer):
         self._former = former
         self._current = current
         places = {name: place for place, name in enumerate(names)}
-        self._places = [(name, places.get(name)) for name in current.schema.field_names or ()]
+        before = former_names(names, current.schema.fields or ())
+        self._places = [
+            (name, places.get(before.get(name, name))) for name in current.schema.field_names or ()
+        ]
 
     @cached_property
     def schema(self) -> RecordSchema:

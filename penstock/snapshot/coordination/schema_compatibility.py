@@ -1,17 +1,24 @@
 """Decide whether a program's record classes can read the values of a snapshot.
 
 The rules are the same as for Flink's POJO types. Fields are matched by name. A new field gets its
-default value. The values of a removed field are dropped only if the user allows it. The fields of a
-named tuple must not change, because named tuples that are keys are compared by position.
+default value, and a renamed one is found by its aliases. The values of a removed field are dropped
+only if the user allows it. The fields of a named tuple must not change, because named tuples that
+are keys are compared by position.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 
 from penstock.snapshot.coordination.compatibility import Difference, Verdict
 from penstock.snapshot.metadata.annotations import includes
-from penstock.snapshot.metadata.schema import FieldSchema, RecordKind, RecordSchema
+from penstock.snapshot.metadata.schema import (
+    FieldSchema,
+    RecordKind,
+    RecordSchema,
+    former_names,
+)
 
 __all__ = ["compare_schemas"]
 
@@ -67,8 +74,9 @@ def _reasons(
         yield Verdict.REFUSED, reason
         return
     what = "member" if new_kind is RecordKind.ENUM else "field"
-    gone = [name for name in was if name not in now]
-    added = [name for name in now if name not in was]
+    before = former_names(was, now.values())
+    gone = [name for name in was if name not in before.values()]
+    added = [name for name in now if name not in before]
     for name in gone:
         if new_kind is RecordKind.ENUM:
             reason = f"member {name!r} is gone, and the snapshot may hold it: put it back"
@@ -76,16 +84,19 @@ def _reasons(
         else:
             reason = f"field {name!r} is gone, and its values would be lost"
             if added:
-                reason += f"; if it is {added[0]!r} now, give that its former name"
+                near = get_close_matches(name, added, n=1, cutoff=0)[0]
+                reason += f"; if it is {near!r} now, give that its former name, or an alias:"
+                reason += f" {near}: ... = field(metadata={{'aliases': [{name!r}]}})"
             yield Verdict.DROPPED, reason
     for name in added:
         if new_kind is RecordKind.DATACLASS and not now[name].has_default:
             reason = f"field {name!r} is new, and former records lack it: give it a default"
             yield Verdict.REFUSED, reason
-    for name, one in was.items():
-        if name in now and not includes(now[name].type or "Any", one.type or "Any"):
+    for name, former in before.items():
+        old, new = was[former].type, now[name].type
+        if not includes(new or "Any", old or "Any"):
             reason = (
-                f"{what} {name!r} was {one.type} and is {now[name].type}: change it back, or use "
-                f"another name for it"
+                f"{what} {name!r} was {old} and is {new}: change it back, or use another name for "
+                f"it"
             )
             yield Verdict.REFUSED, reason

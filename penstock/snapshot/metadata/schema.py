@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-__all__ = ["FieldSchema", "RecordKind", "RecordSchema"]
+__all__ = ["FieldSchema", "RecordKind", "RecordSchema", "former_names"]
 
 
 class RecordKind(Enum):
@@ -28,11 +29,13 @@ class FieldSchema:
         type: the normalised text of the field's annotation. For a member of a flag, it is the
             member's value; for a member of another enum, it is empty.
         has_default: whether the field has a default value. Manifests do not record this.
+        aliases: the former names of a field. Manifests do not record them.
     """
 
     name: str
     type: str
     has_default: bool = field(default=False, compare=False)
+    aliases: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -71,3 +74,20 @@ class RecordSchema:
         name, kind, fields = wire
         known = None if fields is None else tuple(FieldSchema(*one) for one in fields)
         return cls(name, RecordKind(kind), known)
+
+
+def former_names(before: Collection[str], fields: Iterable[FieldSchema]) -> dict[str, str]:
+    """Return the name that each field had in an older version of its class, keyed by its name.
+
+    New fields are left out.
+
+    Arguments:
+        before: the names of the fields of the older version.
+        fields: the fields of the present version.
+    """
+    found = {}
+    for one in fields:
+        name = next((name for name in (one.name, *one.aliases) if name in before), None)
+        if name is not None:
+            found[one.name] = name
+    return found

@@ -31,6 +31,7 @@ from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.jobmanager.snapshots.record_classes import RecordClasses
 from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.record_serializers import UnsupportedTypeError
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.coordination.compatibility import Verdict
 from penstock.snapshot.coordination.schema_compatibility import compare_schemas
@@ -247,6 +248,42 @@ def test_rows_of_a_former_version_are_mapped_by_name(options: dict[str, bool]) -
     assert first.notes is not second.notes
     fewer = version(("amount", int), **options)
     assert reread(old, fewer, [old(1, 1000)]) == [fewer(1000)]
+
+
+def aliased(name: str, *aliases: str, **options: Any) -> tuple[str, type, dict[str, Any]]:
+    return name, int, {"metadata": {"aliases": list(aliases)}, **options}
+
+
+def test_a_renamed_field_is_found_by_its_aliases() -> None:
+    old = version(("price", int), ("amount", int))
+    new = version(aliased("count", "amount"), aliased("cents", "cost", "price"))
+    assert compare_schemas(schemas(old), schemas(new)) == []
+    codec = Codec(TypeRegistry([new]).extending(schemas(old)))
+    assert codec.decode_value(Codec(TypeRegistry([old])).encode_value(old(3, 7))) == new(7, 3)
+    wider = version(("price", int), ("count", str, {"metadata": {"aliases": ["amount"]}}))
+    (other,) = compare_schemas(schemas(old), schemas(wider))
+    assert "field 'count' was int and is str" in other.reason
+
+
+def test_the_field_that_may_have_been_renamed_is_named() -> None:
+    old, new = version(("price", int)), version(("note", str, ""), ("prices", int, 0))
+    (gone,) = compare_schemas(schemas(old), schemas(new))
+    assert gone.verdict is Verdict.DROPPED
+    assert "prices: ... = field(metadata={'aliases': ['price']})" in gone.reason
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ([aliased("a", "b"), ("b", int)], "'b' would be the name of two fields"),
+        ([aliased("a", "c"), aliased("b", "c")], "'c' would be the name of two fields"),
+        ([aliased("a", "a")], "its present name"),
+        ([("a", int, {"metadata": {"aliases": "old"}})], "a list of names"),
+    ],
+)
+def test_wrong_aliases_of_fields_are_refused(fields: Any, message: str) -> None:
+    with pytest.raises(UnsupportedTypeError, match=message):
+        TypeRegistry([version(*fields)])
 
 
 def test_all_versions_of_a_class_stay_readable() -> None:

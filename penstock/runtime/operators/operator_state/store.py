@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.dataflow.arguments.aliases import StateNames
+from penstock.dataflow.arguments.aliases import UsedNames
 from penstock.dataflow.operator_state import BroadcastState, OperatorStateStore
 from penstock.dataflow.state import ListState, ListStateDescriptor, MapStateDescriptor
 from penstock.runtime.operators.operator_state.states import (
@@ -24,7 +24,7 @@ class BackendStateStore(OperatorStateStore):
 
     def __init__(self, backend: OperatorStateBackend) -> None:
         self._backend = backend
-        self._names = StateNames()
+        self._names = UsedNames("states of one operator")
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
         """Return the list state with the descriptor's name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from penstock.dataflow.arguments.aliases import StateNames
+from penstock.dataflow.arguments.aliases import UsedNames
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import method_of
 from penstock.dataflow.state import (
@@ -67,7 +67,7 @@ class StateStore(KeyedStateStore):
         self._now_ms = now_ms
         self._prefix = prefix
         self._states: dict[str, tuple[str, State]] = {}
-        self._names = StateNames()
+        self._names = UsedNames("states of one operator")
         self._cleanups: list[ExpiryCleanup] = []
         #: The tables with one entry for each key.
         self._single_tables: list[KeyedTable] = []
