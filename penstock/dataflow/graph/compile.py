@@ -39,7 +39,7 @@ from penstock.dataflow.graph.job_graph import (
     Partitioning,
 )
 from penstock.dataflow.graph.side_outputs import check_late_outputs
-from penstock.dataflow.graph.uids import assign_uids
+from penstock.dataflow.graph.uids import assign_uids, former_uids
 from penstock.dataflow.operator_state.checkpointed_function import checkpointed_function
 
 __all__ = ["compile_graph"]
@@ -117,6 +117,7 @@ def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
             "the program has no source: begin with env.from_collection(...) or another"
         )
     uids = assign_uids(graph)
+    former = former_uids(graph, uids)
     infos: dict[int, OperatorInfo] = {}
     for operator in graph.running:
         parallelism = operator.parallelism or config.parallelism
@@ -133,6 +134,7 @@ def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
             checkpointed_function(operator.function) is not None
             or bool(operator.broadcast_states)
             or operator.kind in _WITH_OPERATOR_STATE,
+            former.get(operator.id),
         )
     return infos
 

@@ -33,6 +33,7 @@ class OperatorInfo:
         id, uid, name, kind, parallelism: the same as in `Operator`, with all defaults filled in.
         has_end_input: whether the class of the operator's function defines `end_input`.
         has_operator_state: whether the operator has operator state.
+        former_uid: the uid of the operator in older snapshots; None if it is the same.
     """
 
     id: int
@@ -42,6 +43,7 @@ class OperatorInfo:
     parallelism: int
     has_end_input: bool = False
     has_operator_state: bool = False
+    former_uid: str | None = None
 
     @property
     def stateful(self) -> bool:
@@ -167,6 +169,12 @@ class ExecutionGraph:
         Worker i runs subtask i of every chain.
         """
         return max(chain.parallelism for chain in self.chains)
+
+    @property
+    def former_uids(self) -> dict[str, str]:
+        """The present uid of each operator that had another one, keyed by the former uid."""
+        infos = self.operators
+        return {info.former_uid: info.uid for info in infos if info.former_uid is not None}
 
     def operator(self, uid: str) -> OperatorInfo:
         """Return the operator with this uid."""

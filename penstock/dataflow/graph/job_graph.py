@@ -159,6 +159,7 @@ class Operator:
         parallelism: the number of subtasks. None takes the parallelism of the job.
         uid: the id of the operator's state in snapshots. If it is None, `assign_uids`
             derives a uid.
+        former_uid: the uid of the operator in older snapshots; None if it has had no other.
         chaining: the operators to which it may be chained.
         key_selector: the function that returns the key of a record. Only keyed operators have one.
         second_key_selector: the same function for the second input of a keyed operator.
@@ -175,6 +176,7 @@ class Operator:
     function: Any
     parallelism: int | None = None
     uid: str | None = None
+    former_uid: str | None = None
     chaining: Chaining = Chaining.ALWAYS
     key_selector: Any = None
     second_key_selector: Any = None

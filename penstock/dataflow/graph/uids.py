@@ -3,11 +3,43 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind, function_name
 
-__all__ = ["assign_uids"]
+__all__ = ["assign_uids", "former_uids"]
+
+
+def former_uids(graph: JobGraph, uids: Mapping[int, str]) -> dict[int, str]:
+    """Return the former uid of each operator that has another uid now, keyed by operator id.
+
+    A derived uid depends on the uids of the producers. So a derived uid is also another one if the
+    uid of a producer has changed.
+
+    Arguments:
+        graph: the job graph.
+        uids: the present uids, as `assign_uids` returns them.
+
+    Raises:
+        GraphError: if a former uid belongs, or belonged, to another operator.
+    """
+    owners = {uid: id for id, uid in uids.items()}
+    names = {operator.id: operator.name for operator in graph.operators}
+    for operator in graph.operators:
+        former = operator.former_uid
+        if former is None:
+            continue
+        owner = owners.setdefault(former, operator.id)
+        if owner != operator.id:
+            raise GraphError(
+                f"{former!r} is given as the former uid of {operator.name!r}, and is a uid of "
+                f"{names[owner]!r}: take one of the two away"
+            )
+    former_ids = _assigned(graph, {one.id: one.former_uid or one.uid for one in graph.operators})
+    return {
+        id: uid for id, uid in former_ids.items() if uid != uids[id] and owners.get(uid, id) == id
+    }
 
 
 def assign_uids(graph: JobGraph) -> dict[int, str]:
@@ -25,7 +57,6 @@ def assign_uids(graph: JobGraph) -> dict[int, str]:
     Raises:
         GraphError: if the user gave the same uid to two operators.
     """
-    uids: dict[int, str] = {}
     given: dict[str, Operator] = {}
     for operator in graph.operators:
         if operator.uid is None:
@@ -36,12 +67,17 @@ def assign_uids(graph: JobGraph) -> dict[int, str]:
                 f"and {operator.name!r}; give each its own with .uid(...)"
             )
         given[operator.uid] = operator
-        uids[operator.id] = operator.uid
+    return _assigned(graph, {operator.id: operator.uid for operator in graph.operators})
+
+
+def _assigned(graph: JobGraph, given: Mapping[int, str | None]) -> dict[int, str]:
+    """Return the uids of all operators, of which some are given by the user."""
+    uids = {id: uid for id, uid in given.items() if uid is not None}
     seen: dict[str, int] = {}
     names = {one.id: one.name for one in graph.operators if one.kind is OperatorKind.FEEDBACK}
     # Operators are in order of creation, so every producer comes before its consumers.
     for operator in graph.running:
-        if operator.uid is not None:
+        if operator.id in uids:
             continue
         signature = [operator.kind.signature, operator.name, function_name(operator.function)]
         edges = graph.inputs_of(operator.id)

@@ -48,18 +48,34 @@ class OperatorSettings:
         self._operator("name(...)").name = str(name)
         return self
 
-    def uid(self, uid: str) -> Self:
+    def uid(self, uid: str, *, formerly: str | None = None) -> Self:
         """Set the id that identifies the operator's state in snapshots.
 
         With the same uid, a resumed job finds the state even if the program has changed. For a
         sink, the uid also identifies its uncommitted output.
 
+        Arguments:
+            uid: the uid, which no other operator has.
+            formerly: the former uid. If a snapshot has an operator with this uid, a resumed job
+                takes its state. It may be a uid that Penstock has derived.
+
         Raises:
-            GraphError: if `uid` is not a non-empty string.
+            GraphError: if a uid is not a non-empty string, or if `formerly` is the present uid.
+
+        Example:
+            The operator was called "counts" before::
+
+                words.key_by(str).count().uid("word counts", formerly="counts")
         """
-        if not isinstance(uid, str) or not uid:
-            raise GraphError(f"a uid is a non-empty string, not {uid!r}")
-        self._operator("uid(...)").uid = uid
+        for one in (uid, formerly):
+            if one is not None and not (isinstance(one, str) and one):
+                raise GraphError(f"a uid is a non-empty string, not {one!r}")
+        if uid is None:
+            raise GraphError("a uid is a non-empty string, not None")
+        if uid == formerly:
+            raise GraphError(f"the former uid {uid!r} is the present one: leave it out")
+        operator = self._operator("uid(...)")
+        operator.uid, operator.former_uid = uid, formerly
         return self
 
     def set_parallelism(self, parallelism: int) -> Self:

@@ -6,7 +6,7 @@ source does its work here, and writes the result to its own folder inside the jo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -42,6 +42,8 @@ def prepared_sources(
         if sources:
             root = _root(program, attached, stack)
             resumed = _resumed(root, options.resume)
+            if resumed is not None:
+                _require_uids(resumed, program, sources)
             for uid, source in sources.items():
                 # `release` is registered first, so that it is called even if `prepare` fails.
                 stack.callback(source.release)
@@ -73,6 +75,17 @@ def _sources_to_prepare(program: Program) -> dict[str, Source]:
             )
         found[chain.root.operator.uid] = source
     return found
+
+
+def _require_uids(resumed: Manifest, program: Program, sources: Mapping[str, Source]) -> None:
+    """Raise `GraphError` if a source was renamed whose data is kept under its uid."""
+    plan = compile_graph(program.graph, program.config)
+    for old, new in plan.former_uids.items():
+        if new in sources and old in resumed.enumerators:
+            raise GraphError(
+                f"the source {new!r} keeps its data in the job's folder under its former uid "
+                f"{old!r}: give it that uid back"
+            )
 
 
 def _resumed(root: Path, request: str | int | None) -> Manifest | None:

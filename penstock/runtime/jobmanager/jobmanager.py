@@ -97,7 +97,9 @@ class JobManager:
         self.store = JobStore(store(root), system.offload, _keeps_state(self.config, settings))
         sinks = _sinks(self.code, self.plan)
         names = {info.uid: info.name for info in self.plan.operators}
-        self._commits = PendingCommits(sinks, names, system.offload, self.store.record_confirmed)
+        self._commits = PendingCommits(
+            sinks, names, self.plan.former_uids, system.offload, self.store.record_confirmed
+        )
         self._planner = RestorePlanner(
             self.code, self.plan, settings, self.store.files, sinks, self._commits
         )

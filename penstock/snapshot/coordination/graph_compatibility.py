@@ -80,7 +80,10 @@ def _compare(
         reason = "the program has no operator with this uid: its state would be lost"
         namesakes = [o.uid for o in newcomers if (o.name, o.kind) == (old.name, old.kind)]
         if namesakes:
-            reason += f"; if it is {namesakes[0]!r} now, give that its former uid {old.uid!r}"
+            reason += (
+                f"; if it is {namesakes[0]!r} now, give that its former uid {old.uid!r}, or "
+                f"uid(..., formerly={old.uid!r})"
+            )
         return Difference(old.uid, old.name, Verdict.DROPPED, reason)
     if new.kind != old.kind:
         reason = f"it was a {old.kind} and is a {new.kind}: give the new operator another uid"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 from penstock.dataflow.errors import GraphError
@@ -14,6 +15,7 @@ from penstock.runtime.jobmanager.snapshots.snapshot_publisher import operator_en
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.coordination.compatibility import require_compatible
 from penstock.snapshot.coordination.graph_compatibility import compare_graph
+from penstock.snapshot.coordination.renamed_operators import with_present_uids
 from penstock.snapshot.metadata.manifest import Manifest, SnapshotKind, SnapshotNumber
 from penstock.testing.harness.harness_program import compiled
 from penstock.testing.harness.harness_snapshot import HarnessFolder, HarnessSnapshot
@@ -65,6 +67,8 @@ class HarnessLifecycle:
         self._types = TypeRegistry(code.types)
         self._number = 0 if snapshot is None else snapshot.number
         if snapshot is not None:
+            manifest = with_present_uids(snapshot.manifest, code.plan.former_uids)
+            snapshot = replace(snapshot, manifest=manifest)
             _require_fitting(code, snapshot.manifest, allow_dropped=allow_dropped)
             self._classes.restore(snapshot.manifest)
             self._types = self._types.extending(snapshot.manifest.types)

@@ -31,6 +31,7 @@ class PendingCommits:
     Arguments:
         sinks: the sinks, keyed by uid.
         names: the names of the job's operators, keyed by uid, for error messages.
+        former_uids: the present uids of sinks that were renamed, keyed by their former uids.
         offload: runs the committers outside of the event loop.
         record: records durably the newest snapshot that each sink has published. It must not raise.
     """
@@ -39,6 +40,7 @@ class PendingCommits:
         self,
         sinks: dict[str, Sink],
         names: Mapping[str, str],
+        former_uids: Mapping[str, str],
         offload: Callable[[Callable[[], Any]], Awaitable[Any]],
         record: Callable[[Confirmed], Awaitable[None]],
     ) -> None:
@@ -46,6 +48,7 @@ class PendingCommits:
         self._record = record
         self._sinks = sinks
         self._names = names
+        self._former_uids = {old: new for old, new in former_uids.items() if new in sinks}
         self._committers: dict[str, Committer | None] = {}
         self._pending: dict[tuple[Any, ...], Committable] = {}
         self._confirmed: dict[tuple[str, str], int] = {}
@@ -82,7 +85,7 @@ class PendingCommits:
         return Counter(item.uid for item in self.pending if not self._publishes(item.uid))
 
     def _publishes(self, uid: str) -> bool:
-        sink = self._sinks.get(uid)
+        sink = self._sinks.get(self._present(uid))
         return sink is not None and type(sink).create_committer is not Sink.create_committer
 
     def drop(self, uids: Iterable[str]) -> None:
@@ -141,7 +144,7 @@ class PendingCommits:
 
         Raise `JobError` if a committer fails.
         """
-        for uid in self._sinks:
+        for uid in (*self._sinks, *self._former_uids):
             committer = self._created(uid)
             if committer is not None:
                 clean = partial(committer.clean, lineage, uid, before_attempt)
@@ -152,14 +155,19 @@ class PendingCommits:
 
         Return None if the sink does not exist or has no committer.
         """
+        uid = self._present(uid)
         if uid not in self._committers:
             sink = self._sinks.get(uid)
             with calling(self._name(uid), "its committer could not be created"):
                 self._committers[uid] = None if sink is None else sink.create_committer()
         return self._committers[uid]
 
+    def _present(self, uid: str) -> str:
+        """Return the uid that a sink has in the program, given its present or former uid."""
+        return self._former_uids.get(uid, uid)
+
     def _name(self, uid: str) -> str:
-        return self._names.get(uid, f"sink {uid}")
+        return self._names.get(self._present(uid), f"sink {uid}")
 
     async def _call(self, uid: str, problem: str, method: Callable[[], object]) -> None:
         """Call a method of a committer in a thread. Raise `JobError` with `problem` if it fails."""

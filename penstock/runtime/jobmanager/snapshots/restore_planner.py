@@ -35,6 +35,7 @@ from penstock.runtime.jobmanager.snapshots.snapshot_publisher import operator_en
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.coordination.compatibility import Difference, require_compatible
 from penstock.snapshot.coordination.graph_compatibility import compare_graph, edges_in_flight
+from penstock.snapshot.coordination.renamed_operators import with_present_uids
 from penstock.snapshot.coordination.restore_decision import (
     NEWEST,
     Decision,
@@ -154,10 +155,11 @@ class RestorePlanner:
                 if self._settings.resume is not None:
                     notes += self._notes_about_output()
             case RestoreNewest(manifest, lineage):
-                parent = manifest.parent
+                manifest, parent = self._with_present_uids(manifest), manifest.parent
                 restored = RestoredSnapshot(manifest, self._store.paths)
                 notes += self._restore(manifest, self._store)
             case Fork(manifest, lineage, parent, later):
+                manifest = self._with_present_uids(manifest)
                 self._require_forkable(manifest)
                 restored = RestoredSnapshot(manifest, choice.store.paths)
                 notes += self._restore(manifest, choice.store)
@@ -239,6 +241,22 @@ class RestorePlanner:
             chosen=choice.manifest,
             chosen_infos=choice.store.list() if isinstance(choice.wanted, Path) else (),
         )
+
+    def _with_present_uids(self, manifest: Manifest) -> Manifest:
+        """Return a manifest in which renamed operators have the uids of the program.
+
+        Raise `GraphError` if a sink was renamed that must know all its output.
+        """
+        renamed = with_present_uids(manifest, self._plan.former_uids)
+        before = {entry.uid for entry in manifest.operators}
+        for entry in renamed.operators:
+            sink = self._sinks.get(entry.uid)
+            if sink is not None and sink.needs_all_output and entry.uid not in before:
+                raise GraphError(
+                    f"the sink {entry.uid!r} publishes the whole output of a job at its end, and "
+                    f"keeps it under its former uid until then: give it that uid back"
+                )
+        return renamed
 
     def _require_forkable(self, manifest: Manifest) -> None:
         for entry in manifest.operators:
