@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from penstock.dataflow.async_io.async_operation import AsyncOperation
-from penstock.dataflow.config import CheckpointingMode, RuntimeExecutionMode
+from penstock.dataflow.config import RuntimeExecutionMode
 from penstock.dataflow.graph.execution_graph import Chain, ChainedOperator, ChannelId, OperatorInfo
 from penstock.dataflow.graph.job_graph import Operator, OperatorKind, Partitioning
 from penstock.dataflow.graph.key_groups import key_group_range
@@ -46,6 +46,7 @@ from penstock.runtime.task.loops.loop_watermarks import LoopWatermarks
 from penstock.runtime.task.operator_chain import ChainNode
 from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.snapshots.in_flight_data import BarrierRelay, InFlightRecorder
+from penstock.runtime.task.snapshots.protocol_choice import make_protocol
 from penstock.runtime.task.snapshots.task_snapshot import CheckpointResponder
 from penstock.runtime.task.snapshots.write_scheduler import WriteScheduler
 from penstock.runtime.task.task import Task, TaskListener
@@ -58,12 +59,6 @@ from penstock.runtime.user_code.async_calls.caller_factory import CallerFactory
 from penstock.runtime.user_code.edge_functions import EdgeFunction, EdgeFunctions
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.metadata.handles import OWN_INPUT
-from penstock.snapshot.protocols.aligned import AlignedProtocol
-from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
-from penstock.snapshot.protocols.at_least_once import AtLeastOnceProtocol
-from penstock.snapshot.protocols.base import SnapshotProtocol
-from penstock.snapshot.protocols.synchronous import SynchronousProtocol
-from penstock.snapshot.protocols.unaligned import UnalignedProtocol
 from penstock.snapshot.state import KeyedBackend, SharedMemory
 from penstock.snapshot.state.operator_state import OperatorStateBackend
 
@@ -176,7 +171,7 @@ class TaskFactory:
             ),
             gate=gate,
             outputs=parts.outputs,
-            protocol=self._protocol(gate),
+            protocol=make_protocol(config, gate),
             checkpoint_writer=self._checkpoint_writer(parts.backends, responder),
             end_of_input=end_of_input,
             listener=listener,
@@ -233,20 +228,6 @@ class TaskFactory:
             write_scheduler=self._write_scheduler,
             inline_threshold=self._config.inline_threshold,
         )
-
-    def _protocol(self, gate: InputGate) -> SnapshotProtocol:
-        inputs, back_edges = gate.channels, gate.back_edges
-        match self._config.checkpointing_mode:
-            case CheckpointingMode.AT_LEAST_ONCE:
-                return AtLeastOnceProtocol(inputs, back_edges)
-            case CheckpointingMode.SYNCHRONOUS:
-                return SynchronousProtocol(inputs, back_edges)
-            case CheckpointingMode.UNALIGNED:
-                align_first = self._config.aligned_checkpoint_timeout_seconds > 0
-                return UnalignedProtocol(inputs, back_edges, align_first=align_first)
-        if back_edges:
-            return AlignedCyclicProtocol(inputs, back_edges)
-        return AlignedProtocol(inputs)
 
     def _in_flight(self, root: OperatorInfo) -> InFlightRecorder | None:
         if not self._descriptor.unaligned:
