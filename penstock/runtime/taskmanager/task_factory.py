@@ -46,13 +46,13 @@ from penstock.runtime.task.loops.loop_watermarks import LoopWatermarks
 from penstock.runtime.task.operator_chain import ChainNode
 from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.snapshots.in_flight_data import BarrierRelay, InFlightRecorder
-from penstock.runtime.task.snapshots.protocol_choice import make_protocol
 from penstock.runtime.task.snapshots.task_snapshot import CheckpointResponder
 from penstock.runtime.task.snapshots.write_scheduler import WriteScheduler
 from penstock.runtime.task.task import Task, TaskListener
 from penstock.runtime.task.task_settings import TaskSettings
 from penstock.runtime.taskmanager.channel_factory import ChannelFactory
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
+from penstock.runtime.taskmanager.protocol_choice import snapshot_protocol
 from penstock.runtime.taskmanager.task_runner import TaskRunner
 from penstock.runtime.taskmanager.task_signals import TaskSignals
 from penstock.runtime.user_code.async_calls.caller_factory import CallerFactory
@@ -171,7 +171,7 @@ class TaskFactory:
             ),
             gate=gate,
             outputs=parts.outputs,
-            protocol=make_protocol(config, gate),
+            protocol=snapshot_protocol(config, gate),
             checkpoint_writer=self._checkpoint_writer(parts.backends, responder),
             end_of_input=end_of_input,
             listener=listener,

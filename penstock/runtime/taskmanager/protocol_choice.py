@@ -1,0 +1,30 @@
+"""Choose the snapshot protocol of a task."""
+
+from __future__ import annotations
+
+from penstock.dataflow.config import CheckpointingMode, JobConfig
+from penstock.runtime.network.input_gate import InputGate
+from penstock.snapshot.protocols.aligned import AlignedProtocol
+from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
+from penstock.snapshot.protocols.at_least_once import AtLeastOnceProtocol
+from penstock.snapshot.protocols.base import SnapshotProtocol
+from penstock.snapshot.protocols.synchronous import SynchronousProtocol
+from penstock.snapshot.protocols.unaligned import UnalignedProtocol
+
+__all__ = ["snapshot_protocol"]
+
+
+def snapshot_protocol(config: JobConfig, gate: InputGate) -> SnapshotProtocol:
+    """Return the protocol of a task, for the checkpointing mode and the loops of the job."""
+    inputs, back_edges = gate.channels, gate.back_edges
+    match config.checkpointing_mode:
+        case CheckpointingMode.AT_LEAST_ONCE:
+            return AtLeastOnceProtocol(inputs, back_edges)
+        case CheckpointingMode.SYNCHRONOUS:
+            return SynchronousProtocol(inputs, back_edges)
+        case CheckpointingMode.UNALIGNED:
+            align_first = config.aligned_checkpoint_timeout_seconds > 0
+            return UnalignedProtocol(inputs, back_edges, align_first=align_first)
+    if back_edges:
+        return AlignedCyclicProtocol(inputs, back_edges)
+    return AlignedProtocol(inputs)
