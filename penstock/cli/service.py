@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,9 @@ from penstock.cli.options import (
     reporting_errors,
     service_option,
 )
-from penstock.cli.service_connection import ServiceConnection
+from penstock.cli.service_connection import NoServiceError, ServiceConnection
 from penstock.cli.text_format import duration_text
-from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.errors import PenstockError, StoreError
 
 if TYPE_CHECKING:
     pass
@@ -98,17 +98,40 @@ def submit(options: JobOptions, wait: bool, directory: Path | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @reporting_errors
 def list_jobs(directory: Path | None, as_json: bool) -> None:
-    """List the jobs of the running "penstock jobmanager", oldest first."""
-    from penstock.runtime.control.requests import ListJobs
+    """List the jobs of "penstock jobmanager", oldest first.
 
-    with ServiceConnection(directory) as connection:
-        jobs = connection.ask(ListJobs())["jobs"]
+    If no service runs, the command reads the records that the last one has left.
+    """
+    jobs = _jobs(directory)
     if as_json:
         click.echo(json.dumps(jobs, indent=2))
     elif not jobs:
         click.echo("no jobs")
     else:
         _print_jobs(jobs)
+
+
+def _jobs(directory: Path | None) -> list[dict[str, Any]]:
+    from penstock.runtime.control.requests import ListJobs
+    from penstock.runtime.dispatcher.job_registry import JobRegistry
+    from penstock.runtime.dispatcher.state_folder import StateFolder
+
+    try:
+        with ServiceConnection(directory) as connection:
+            jobs: list[dict[str, Any]] = connection.ask(ListJobs())["jobs"]
+            return jobs
+    except NoServiceError as error:
+        folder = StateFolder(directory)
+        if not folder.jobs.is_dir():
+            raise
+        print_message(f"{error}. These are the records of the last one")
+    registry = JobRegistry(folder.jobs)
+    try:
+        registry.load(write=False)
+    except OSError as error:
+        raise StoreError(f"cannot read the records: {error.strerror}", folder.jobs) from error
+    registry.examine_lost()
+    return [asdict(record) for record in registry.records]
 
 
 def _print_jobs(jobs: list[dict[str, Any]]) -> None:

@@ -16,10 +16,14 @@ from penstock.dataflow.errors import PenstockError
 if TYPE_CHECKING:
     from penstock.runtime.control.requests import Request
 
-__all__ = ["ServiceConnection"]
+__all__ = ["NoServiceError", "ServiceConnection"]
 
 #: The time within which the service must accept a connection, in seconds.
 CONNECT_SECONDS = 10.0
+
+
+class NoServiceError(PenstockError):
+    """Raised when no service runs with a state folder."""
 
 
 class ServiceConnection:
@@ -29,8 +33,8 @@ class ServiceConnection:
         directory: the state folder of the service. With None, the default folder is used.
 
     Raises:
-        PenstockError: if no service runs with this folder, or if the service does not accept the
-            connection.
+        NoServiceError: if no service runs with this folder.
+        PenstockError: if the service does not accept the connection.
     """
 
     def __init__(self, directory: Path | None) -> None:
@@ -44,7 +48,7 @@ class ServiceConnection:
             f"penstock jobmanager{where}"
         )
         if contact is None:
-            raise PenstockError(self._absent)
+            raise NoServiceError(self._absent)
         self._deadline: float | None = None
         self._socket = self._connect(*contact)
 
@@ -68,7 +72,7 @@ class ServiceConnection:
         except (ConnectionRefusedError, FileNotFoundError):
             connection.close()
             # A service that was killed has left its address in the folder.
-            raise PenstockError(self._absent) from None
+            raise NoServiceError(self._absent) from None
         except (AuthenticationError, OSError) as error:
             connection.close()
             raise PenstockError(

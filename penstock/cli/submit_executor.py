@@ -73,7 +73,9 @@ class SubmitExecutor:
         monitor = JobMonitor(program, options, time.perf_counter())
         with prepared_sources(program, options, attached=False):
             job = job_request(program, options)
-        request = Submit(name, str(Path.cwd()), job)
+        folder = program.config.checkpoint_dir
+        checkpoint_dir = "" if folder is None else str(Path(folder).absolute())
+        request = Submit(name, str(Path.cwd()), job, checkpoint_dir)
         with ServiceConnection(self._directory) as connection:
             submitted = connection.ask(request)
             monitor.handle(submitted)

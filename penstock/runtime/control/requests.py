@@ -46,11 +46,13 @@ class Submit:
         name: the name of the job.
         folder: the working directory of its JobManager process.
         job: the first frame to send to that process, from `encode_job`.
+        checkpoint_dir: the job's checkpoint folder, as an absolute path; empty if it has none.
     """
 
     name: str
     folder: str
     job: bytes
+    checkpoint_dir: str = ""
 
 
 @dataclass(frozen=True)

@@ -174,6 +174,7 @@ class Dispatcher:
             case Submit():
                 await self._submit(frames, request)
             case ListJobs():
+                await trio.to_thread.run_sync(self._registry.examine_lost)
                 jobs = [asdict(record) for record in self._registry.records]
                 await self._reply(frames, {"event": "jobs", "jobs": jobs})
             case Cancel(id, now):
@@ -185,7 +186,7 @@ class Dispatcher:
     async def _submit(self, frames: Frames, request: Submit) -> None:
         if self._stopping:
             raise Refused("the job manager is stopping and takes no more jobs")
-        record = self._registry.create(request.name, request.folder)
+        record = self._registry.create(request.name, request.folder, request.checkpoint_dir)
         try:
             runner = await JobRunner.start(record, self._registry, self._log_level)
         except OSError as error:

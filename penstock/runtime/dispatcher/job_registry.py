@@ -11,12 +11,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from penstock.dataflow.errors import PenstockError
 from penstock.runtime.dispatcher.private_files import open_private, read_private, replace_private
+from penstock.snapshot.metadata.manifest import SnapshotKind
+from penstock.snapshot.storage.store import Store
 
 __all__ = ["JobRecord", "JobRegistry"]
 
 #: The maximum number of ended jobs whose records and logs are kept.
 KEPT_JOBS = 100
+#: The error of a job whose dispatcher was killed.
+LOST = "the job manager died while the job ran"
 
 
 @dataclass
@@ -35,6 +40,7 @@ class JobRecord:
         restarts: the number of restarts so far.
         last_snapshot: the number of the newest complete snapshot, or None.
         folder: the working directory of the JobManager.
+        checkpoint_dir: the job's checkpoint folder, as an absolute path; empty if it has none.
         log: the path of the file with the job's standard output and error.
         error: the failure that ended the job, or how the job was killed. While the job runs, it is
             the cause of the last restart.
@@ -52,6 +58,7 @@ class JobRecord:
     folder: str = ""
     log: str = ""
     error: str | None = None
+    checkpoint_dir: str = ""
 
 
 class JobRegistry:
@@ -68,11 +75,14 @@ class JobRegistry:
         self._records: dict[str, JobRecord] = {}
         self._next = 1
 
-    def load(self) -> None:
+    def load(self, write: bool = True) -> None:
         """Read the records of earlier dispatchers, and mark their running jobs as lost.
 
         A record that cannot be read is skipped, such as one that was cut off by a full disk. Raise
         `OSError` if the folder cannot be read or a record cannot be written.
+
+        Arguments:
+            write: whether to write the records of lost jobs. Without it, nothing is changed.
         """
         paths = [path for path in self._folder.glob("*.json") if path.stem.isdecimal()]
         records = []
@@ -83,11 +93,30 @@ class JobRegistry:
         for record in records:
             if record.state == "running":
                 record.state = "lost"
-                record.error = "the job manager died while the job ran"
+                record.error = LOST
                 record.worker_pids = []
-                self._write(record)
+                if write:
+                    self._write(record)
         self._records = {record.id: record for record in records}
         self._next = max((int(path.stem) for path in paths), default=0) + 1
+
+    def examine_lost(self) -> None:
+        """Look up the newest snapshots of lost jobs in their checkpoint folders.
+
+        The JobManager of a lost job stops its job with a final snapshot, which no dispatcher has
+        noted. If a later job uses the same folder, its snapshots are not those of the lost job.
+        """
+        newest = {one.checkpoint_dir: one.id for one in self.records}
+        for record in self.records:
+            folder = record.checkpoint_dir
+            if record.state != "lost" or not folder or newest[folder] != record.id:
+                continue
+            with contextlib.suppress(OSError, PenstockError):
+                complete = [info for info in Store(Path(folder)).list() if info.complete]
+                if complete:
+                    record.last_snapshot = int(complete[-1].number)
+                    if complete[-1].kind is SnapshotKind.FINAL:
+                        record.error = f"{LOST}; the job stopped with its final snapshot"
 
     @property
     def records(self) -> list[JobRecord]:
@@ -98,9 +127,10 @@ class JobRegistry:
         """Return the record of a job, or None if there is no job with this id."""
         return self._records.get(id)
 
-    def create(self, name: str, folder: str) -> JobRecord:
+    def create(self, name: str, folder: str, checkpoint_dir: str = "") -> JobRecord:
         """Return the record of a new job, without adding it to the registry."""
         record = JobRecord(str(self._next), name, started=round(time.time(), 3), folder=folder)
+        record.checkpoint_dir = checkpoint_dir
         record.log = str(self.log(record.id))
         self._next += 1
         return record

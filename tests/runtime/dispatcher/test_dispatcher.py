@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from penstock.cli import main
 from penstock.dataflow.errors import StoreError
-from penstock.runtime.dispatcher.job_registry import JobRecord, JobRegistry
+from penstock.runtime.dispatcher.job_registry import LOST, JobRecord, JobRegistry
 from penstock.runtime.dispatcher.state_folder import StateFolder
 from penstock.runtime.system.unix_sockets import MAX_SOCKET_PATH
 from tests.processes.harness import PATIENCE, gone, wait_until
@@ -221,8 +221,9 @@ def test_a_follower_may_leave_and_a_stopped_service_stops_its_jobs_in_order(serv
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 0
     assert gone(job["pid"])
-    assert json.loads((service.home / "jobs" / "1.json").read_text())["state"] == "stopped"
-    assert "no job manager runs" in service.call("list", code=1).stderr
+    listed = service.call("list", "--json")
+    assert "no job manager runs" in listed.stderr
+    assert [job["state"] for job in json.loads(listed.stdout)] == ["stopped"]
 
 
 def test_a_killed_service_leaves_stopped_jobs_that_its_successor_lists_as_lost(service):
@@ -231,13 +232,19 @@ def test_a_killed_service_leaves_stopped_jobs_that_its_successor_lists_as_lost(s
     job = service.job("1")
     process.kill()
     process.wait()
-    assert "no job manager runs" in service.call("list", code=1).stderr
     # Whether or not anybody starts another.
     wait_until(lambda: gone(job["pid"]), "the job has ended")
     kinds = json.loads(service.call("snapshots", "list", "ck", "--json").stdout)["snapshots"]
     assert kinds[-1]["kind"] == "final"
+    listed = service.call("list", "--json")
+    assert "no job manager runs" in listed.stderr
+    (without,) = json.loads(listed.stdout)
     service.start()
-    assert service.job("1")["state"] == "lost"
+    lost = service.job("1")
+    assert lost == without
+    assert lost["state"] == "lost"
+    assert lost["last_snapshot"] == kinds[-1]["number"]
+    assert lost["error"].endswith("the job stopped with its final snapshot")
     assert service.submit("--resume") == "2"
 
 
@@ -370,3 +377,17 @@ def test_a_damaged_record_is_skipped_and_its_number_is_not_used_again(tmp_path):
     assert list(records) == ["2", "3"]
     assert records["3"].worker_pids == []
     assert free == 9
+
+
+def test_the_snapshots_of_a_later_job_are_not_those_of_a_lost_one(tmp_path):
+    folder = StateFolder(tmp_path / "home")
+    folder.open()
+    registry = JobRegistry(folder.jobs)
+    for id in ("1", "2"):
+        registry.save(JobRecord(id, "n", last_snapshot=3, checkpoint_dir=str(tmp_path / "ck")))
+    registry.load(write=False)
+    registry.examine_lost()  # the folder of the second one does not exist
+    assert [record.last_snapshot for record in registry.records] == [3, 3]
+    assert {record.error for record in registry.records} == {LOST}
+    assert json.loads((folder.jobs / "1.json").read_text())["state"] == "running"
+    folder.close()
