@@ -18,11 +18,13 @@ class BadLines:
     The first bad line of each split is logged at once. At the end of the split, their number is.
 
     Arguments:
+        format: the name of the class of the file format, for the error of a bad line.
         skip: whether bad lines are skipped.
         skipped: counts the lines that are skipped.
     """
 
-    def __init__(self, skip: bool, skipped: Counter) -> None:
+    def __init__(self, format: str, skip: bool, skipped: Counter) -> None:
+        self._format = format
         self.skip = skip
         self._skipped = skipped
         self._in_split = 0
@@ -30,6 +32,7 @@ class BadLines:
     def add(self, error: JobError) -> None:
         """Count a bad line, or raise its error if bad lines are not skipped."""
         if not self.skip:
+            error.message += f". {self._format}(on_error='skip') skips and counts such lines"
             raise error
         if not self._in_split:
             shown = "" if error.record is None else f": {error.record}"

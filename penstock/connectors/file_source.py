@@ -263,7 +263,7 @@ class _FileReader(SourceReader):
 
     def __init__(self, format: FileFormat, verify_unchanged: bool, skipped: Counter) -> None:
         self._format = format
-        self._bad = BadLines(format.on_error == "skip", skipped)
+        self._bad = BadLines(type(format).__name__, format.on_error == "skip", skipped)
         self._verify_unchanged = verify_unchanged
         self._path = Path()
         self._cursor: Cursor | None = None

@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Literal, TypeVar
 from penstock.dataflow.errors import GraphError
 
 __all__ = [
-    "FIRST_EVENT_TIME",
     "LATE_RECORDS_DROPPED",
     "LATE_RECORDS_TO_SIDE_OUTPUT",
     "LINES_SKIPPED",
@@ -47,8 +46,6 @@ MetricPath = tuple[str | tuple[str, str], ...]
 LATE_RECORDS_DROPPED = "numLateRecordsDropped"
 #: The number of late records that windows and joins have emitted to a side output.
 LATE_RECORDS_TO_SIDE_OUTPUT = "numLateRecordsToSideOutput"
-#: The event time of the first record to which a source or a strategy has given one.
-FIRST_EVENT_TIME = "firstEventTime"
 #: The number of lines that a file source has skipped, because they are bad.
 LINES_SKIPPED = "numLinesSkipped"
 

@@ -78,6 +78,8 @@ def test_without_the_option_a_bad_line_fails_the_job_with_its_place(tmp_path: Pa
     path = written(tmp_path / "b", b"{}\n[\xff]\n")
     with pytest.raises(JobError, match=f"{path}, byte 4: cannot be decoded as utf-8"):
         read(path, JsonLines())
+    with pytest.raises(JobError, match=r"JsonLines\(on_error='skip'\) skips and counts such lines"):
+        read(path, JsonLines())
     with pytest.raises(GraphError, match='on_error of a file format is "fail" or "skip"'):
         JsonLines(on_error="ignore")
 

@@ -23,14 +23,28 @@ _NOT_OURS_TO_SYNC = frozenset(
 
 
 def make_folders(files: FileSystem, path: Path) -> None:
-    """Create a folder and its missing parent folders; their names are not durable yet."""
+    """Create a folder and its missing parent folders; their names are not durable yet.
+
+    Raises:
+        StoreError: if the file system has no folders of its users, such as that of `/proc`.
+        OSError: if a folder cannot be created for another reason.
+    """
     missing = []
     while not files.exists(path):
         missing.append(path)
         path = path.parent
     for folder in reversed(missing):
-        with suppress(FileExistsError):
+        try:
             files.make_folder(folder)
+        except FileExistsError:
+            continue
+        except FileNotFoundError as error:
+            if not files.exists(folder.parent):
+                raise
+            raise StoreError(
+                f"cannot create the folder: {folder.parent} takes no new folders; use another one",
+                folder,
+            ) from error
 
 
 def sync_parents(files: FileSystem, root: Path) -> None:

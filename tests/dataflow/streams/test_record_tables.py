@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
@@ -94,3 +95,11 @@ def test_columns_are_the_fields_of_records(
     assert table.columns == columns
     assert table.cells() == cells
     assert table._repr_html_().startswith("<table>")
+
+
+def test_a_table_is_readable_where_no_html_is_shown() -> None:
+    lines = repr(RecordTable([{"user": "ann", "n": 1}], more=True)).splitlines()
+    assert [word for line in lines for word in re.findall("[a-z0-9]+", line)] == [
+        *("user", "n", "ann", "1"),
+        *("the", "first", "1", "record"),
+    ]

@@ -62,6 +62,15 @@ class RecordTable:
         console.print(self)
         console.print(self.footer, highlight=False)
 
+    def __repr__(self) -> str:
+        """Return the table as text, which a notebook shows if it shows no HTML."""
+        from rich.console import Console
+
+        console = Console(width=120, color_system=None, force_jupyter=False)
+        with console.capture() as capture:
+            console.print(self)
+        return capture.get() + self.footer
+
     def __rich__(self) -> Any:
         from rich.table import Table
         from rich.text import Text

@@ -20,7 +20,6 @@ from penstock.runtime.jobmanager.reporting.job_events import (
     JobSnapshotCompleted,
     JobSnapshotDelayed,
     JobStarted,
-    JobWarning,
     Note,
     RecordClassesKnown,
     Restarted,
@@ -39,7 +38,6 @@ OUTCOME = JobOutcome(True, [], [], [], "4711", [5], [], {})
     [
         (JobStarted(7, [["u", "n"]]), {"event": "started", "pid": 7, "operators": [["u", "n"]]}),
         (Note("text"), {"event": "note", "text": "text"}),
-        (JobWarning("text"), {"event": "warning", "text": "text"}),
         (RecordClassesKnown([1]), {"event": "types", "types": [1]}),
         (
             Resumed(4, "4711", 9),
