@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.event_lines import EventLines
-from penstock.cli.text_format import duration_text, loop_text, size_text, watermark_text
-from penstock.dataflow.time.watermark import MAX_WATERMARK
+from penstock.cli.text_format import duration_text, loop_text, size_text
+from penstock.dataflow.time.watermark import MAX_WATERMARK, watermark_text
 from penstock.runtime.control.failures import sentence_of
 from penstock.runtime.control.metric_texts import loss_texts, metric_texts
 

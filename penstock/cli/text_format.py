@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import Any
 
-__all__ = ["duration_text", "loop_text", "size_text", "watermark_text"]
-
-_EPOCH = datetime(1970, 1, 1)
+__all__ = ["duration_text", "loop_text", "size_text"]
 
 
 def loop_text(loop: dict[str, Any]) -> str:
@@ -37,11 +34,3 @@ def duration_text(seconds: float) -> str:
     if seconds < 48 * 3600:
         return f"{seconds / 3600:.1f} h"
     return f"{seconds / 86400:.0f} days"
-
-
-def watermark_text(watermark: int) -> str:
-    """Return a text for a watermark in milliseconds since the epoch: its date and time in UTC."""
-    try:
-        return f"{_EPOCH + timedelta(milliseconds=watermark):%Y-%m-%d %H:%M:%S}"
-    except OverflowError:  # a program may use small or large numbers that are no times of day
-        return f"{watermark:,} ms"

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from penstock.dataflow.errors import GraphError
 
 __all__ = [
+    "FIRST_EVENT_TIME",
     "LATE_RECORDS_DROPPED",
     "LATE_RECORDS_TO_SIDE_OUTPUT",
     "LINES_SKIPPED",
@@ -46,6 +47,8 @@ MetricPath = tuple[str | tuple[str, str], ...]
 LATE_RECORDS_DROPPED = "numLateRecordsDropped"
 #: The number of late records that windows and joins have emitted to a side output.
 LATE_RECORDS_TO_SIDE_OUTPUT = "numLateRecordsToSideOutput"
+#: The event time of the first record to which a source or a strategy has given one.
+FIRST_EVENT_TIME = "firstEventTime"
 #: The number of lines that a file source has skipped, because they are bad.
 LINES_SKIPPED = "numLinesSkipped"
 

@@ -65,6 +65,23 @@ class ExecutionConfig(PyFlinkNames):
         """Return the time between two periodic watermarks, in milliseconds."""
         return round(self.config.auto_watermark_interval_seconds * 1000)
 
+    def set_watermark_warning_timeout(self, timeout: DurationLike) -> ExecutionConfig:
+        """Set the time after which a watermark that stands still is reported; 60 s by default.
+
+        It is reported if records come, and windows or timers wait for it. The warning says which
+        input, split or subtask holds it.
+
+        Arguments:
+            timeout: the time in milliseconds or as a `timedelta`. With 0, there are no warnings.
+        """
+        seconds = seconds_of("the watermark warning timeout", timeout)
+        self.config.watermark_warning_seconds = seconds
+        return self
+
+    def get_watermark_warning_timeout(self) -> int:
+        """Return the time after which a watermark that stands still is reported, in ms."""
+        return round(self.config.watermark_warning_seconds * 1000)
+
     def set_parallelism(self, parallelism: int) -> ExecutionConfig:
         """Set the default number of subtasks of an operator."""
         check_parallelism(parallelism, MAX_PARALLELISM, "the job")

@@ -72,6 +72,8 @@ class JobConfig:
         channel_batches: the largest number of batches in flight on one channel.
         auto_watermark_interval_seconds: the time between two periodic watermarks. With 0, there are
             none.
+        watermark_warning_seconds: the time after which a watermark that stands still is reported,
+            if records come and windows or timers wait for it. With 0, it is never reported.
         buffer_debloat_target_seconds: the target time in which a task processes all records in
             flight to it.
         memory_bytes: the memory for state and buffers of one worker, in bytes.
@@ -109,6 +111,7 @@ class JobConfig:
     buffer_timeout_seconds: float = 0.005
     channel_batches: int = 4
     auto_watermark_interval_seconds: float = 0.2
+    watermark_warning_seconds: float = 60.0
     buffer_debloat_target_seconds: float = 0.1
     memory_bytes: int = 512 * 1024 * 1024
     heartbeat_seconds: float = 1.0

@@ -7,8 +7,11 @@ or earlier are expected behind it. All times are milliseconds since the epoch.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-__all__ = ["MAX_WATERMARK", "MIN_WATERMARK", "NO_TIMESTAMP", "Watermark"]
+__all__ = ["MAX_WATERMARK", "MIN_WATERMARK", "NO_TIMESTAMP", "Watermark", "watermark_text"]
+
+_EPOCH = datetime(1970, 1, 1)
 
 #: The event time of a record that has none. (Flink: `Long.MIN_VALUE`.)
 NO_TIMESTAMP = -(2**63)
@@ -31,3 +34,11 @@ class Watermark:
     def get_timestamp(self) -> int:
         """Return the time of the watermark, in milliseconds since the epoch."""
         return self.timestamp
+
+
+def watermark_text(watermark: int) -> str:
+    """Return a text for a watermark in milliseconds since the epoch: its date and time in UTC."""
+    try:
+        return f"{_EPOCH + timedelta(milliseconds=watermark):%Y-%m-%d %H:%M:%S}"
+    except OverflowError:  # a program may use small or large numbers that are no times of day
+        return f"{watermark:,} ms"

@@ -254,11 +254,14 @@ class Metrics:
     """Reports the metrics of a worker.
 
     Arguments:
-        operators: [uid, subtask, records in, records out, watermark] of each operator. The
-            watermark is in milliseconds since the epoch, or None before the first one.
-        tasks: [chain, subtask, busy seconds, blocked seconds, queued elements, captured] of each
-            task. `captured` is the number of the last snapshot for which the task has captured
-            its state.
+        operators: [uid, subtask, records in, records out, watermark, waits] of each operator. The
+            watermark is in milliseconds since the epoch, or None before the first one. `waits` is
+            whether windows or timers wait for a watermark.
+        tasks: [chain, subtask, busy seconds, blocked seconds, queued elements, captured, holder] of
+            each task. `captured` is the number of the last snapshot for which the task has captured
+            its state. `holder` is what has the lowest watermark of the task's inputs: a list
+            ["channel", link, source subtask], ["split", id], ["no split"] or ["no strategy"]. It is
+            None if all inputs are idle or have ended.
         back_edges: [link, source, target, queued records, bytes on disk, maximum bytes on disk]
             of each channel of a back-edge.
         metrics: [uid, subtask, path, name, kind, value] of each metric of an operator; see

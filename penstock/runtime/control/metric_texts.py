@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.dataflow.metrics import (
+    FIRST_EVENT_TIME,
     LATE_RECORDS_DROPPED,
     LATE_RECORDS_TO_SIDE_OUTPUT,
     LINES_SKIPPED,
@@ -61,7 +62,9 @@ def loss_texts(metrics: Sequence[Row]) -> list[str]:
 
 
 def metric_texts(metrics: Sequence[Row]) -> list[str]:
-    """Return a line for each metric, except those of `loss_texts` and counters of the engine at 0.
+    """Return a line for each metric of a function, and for counters of the engine above 0.
+
+    Those of `loss_texts` are left out.
 
     Arguments:
         metrics: the metrics, as the events `status` and `finished` have them.
@@ -74,7 +77,10 @@ def metric_texts(metrics: Sequence[Row]) -> list[str]:
 
 
 def _is_hidden(row: Row) -> bool:
-    return row["name"] in _LOSSES or (row["name"] in _ENGINE_COUNTERS and not row["value"])
+    name = row["name"]
+    if name in _ENGINE_COUNTERS:
+        return not row["value"]
+    return name in _LOSSES or name == FIRST_EVENT_TIME
 
 
 def _value(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""Turn events about restarts and losses into text for `logging`, standard error and the log."""
+"""Turn restarts, losses and warnings into text for `logging`, standard error and the log."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ LEVELS = {
     "restarted": logging.INFO,
     "giving_up": logging.ERROR,
     "finished": logging.WARNING,
+    "warning": logging.WARNING,
 }
 
 
 class WarningTexts:
-    """Turns the events about restarts and losses of one job into text.
+    """Turns the events about restarts, losses and warnings of one job into text.
 
     The text of a restart has all details of a failure, unless the previous failure was the same.
     """
@@ -41,6 +42,8 @@ class WarningTexts:
                 return [f"restarted {where} after {event['seconds']:.2f} s" + then]
             case "giving_up":
                 return [f"giving up: {event['reason']}"]
+            case "warning":
+                return [event["text"]]
             case "finished":
                 return loss_texts(event["metrics"])
         return []

@@ -31,6 +31,7 @@ from penstock.runtime.jobmanager.attempt.deployment import Deployment
 from penstock.runtime.jobmanager.attempt.execution_attempt import ExecutionAttempt
 from penstock.runtime.jobmanager.attempt.worker_connection import WorkerLost
 from penstock.runtime.jobmanager.job_settings import JobOutcome, JobSettings
+from penstock.runtime.jobmanager.reporting.event_time_reports import EventTimeReports
 from penstock.runtime.jobmanager.reporting.job_events import (
     GivingUp,
     JobEvent,
@@ -83,6 +84,7 @@ class JobManager:
         self.code = unpack(packed_code)
         self.plan = compile_graph(self.code.graph, self.config)
         self.metrics = JobMetrics(self.plan)
+        self._event_time = EventTimeReports(self.plan, self.config.watermark_warning_seconds)
         self._packed_code = packed_code
         self._system = system
         self._observe_event = observe
@@ -200,6 +202,7 @@ class JobManager:
         """Run attempts until one finishes the job, or the job may not be restarted."""
         self.plan, self._lineage = start.plan, start.lineage
         self.metrics = JobMetrics(self.plan)
+        self._event_time = EventTimeReports(self.plan, self.config.watermark_warning_seconds)
         for event in start.events():
             self._observe(event)
         restored = start.restored
@@ -278,7 +281,13 @@ class JobManager:
             interval=self._interval,
         )
         attempt = ExecutionAttempt(
-            deployment, numbers[1:], self._system, publisher, self.metrics, self._observe
+            deployment,
+            numbers[1:],
+            self._system,
+            publisher,
+            self.metrics,
+            self._event_time,
+            self._observe,
         )
         await attempt.run(partial(self._attempt_runs, attempt, restored, numbers[1:].start))
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import cast
 
 from penstock.dataflow.errors import ProtocolError
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, Watermark
 from penstock.runtime.network.elements import (
     EndOfInput,
@@ -136,6 +138,10 @@ class WatermarkTracker:
             return []
         others = (EndOfInput, tuple, _FiredBefore)
         return [element for element in self._queue if not isinstance(element, others)]
+
+    def holder(self) -> ChannelId | None:
+        """Return the input channel that holds the watermark; None if all are idle or have ended."""
+        return cast("ChannelId | None", self.valve.holder())
 
     # ---- elements
 

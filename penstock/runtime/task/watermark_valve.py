@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 
 from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, Watermark
 from penstock.runtime.network.elements import TimeElement, WatermarkStatus
@@ -58,6 +59,11 @@ class WatermarkValve:
         """Begin with the watermark of a snapshot, before any element."""
         self.watermark = watermark
         self._channels = {id: _Channel(watermark) for id in self._channels}
+
+    def holder(self) -> Hashable | None:
+        """Return the channel with the lowest watermark of those that count; None if none counts."""
+        counting = [(state.watermark, id) for id, state in self._channels.items() if state.counts]
+        return min(counting, key=itemgetter(0))[1] if counting else None
 
     def handle(self, channel: Hashable, element: TimeElement) -> list[TimeElement]:
         """Handle an element of a channel, and return the elements for the operators.

@@ -11,6 +11,7 @@ from penstock.runtime.control import messages as m
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.task.snapshots.task_snapshot import Acknowledgement, CheckpointResponder
+from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.gc_tuning import process_memory
 from penstock.runtime.taskmanager.task_runner import TaskRunner
 from penstock.snapshot.metadata.plain_values import NOT_PLAIN, require_plain
@@ -109,7 +110,8 @@ def metrics_report(worker: int, runners: Iterable[TaskRunner]) -> m.Metrics:
             watermark = operator.context.watermark
             known = watermark if watermark > MIN_WATERMARK else None
             counts = [operator.records_in, operator.records_out, known]
-            operators.append([operator.context.uid, task.id[1], *counts])
+            waits = operator.waits_for_watermark()
+            operators.append([operator.context.uid, task.id[1], *counts, waits])
             metrics += metrics_of(operator.context)
         queued = sum(len(channel) for channel in task.gate.channels.values())
         figures = [
@@ -117,6 +119,7 @@ def metrics_report(worker: int, runners: Iterable[TaskRunner]) -> m.Metrics:
             task.outputs.blocked_seconds,
             queued,
             task.snapshots.last_snapshot,
+            _holder(task),
         ]
         tasks.append([*task.id, *figures])
         for id, edge in task.gate.back_edges.items():
@@ -124,6 +127,20 @@ def metrics_report(worker: int, runners: Iterable[TaskRunner]) -> m.Metrics:
             back_edges.append([id.link, id.source, id.target, *on_disk])
     resident, peak = process_memory()
     return m.Metrics(worker, operators, tasks, back_edges, metrics, resident, peak)
+
+
+def _holder(task: Task) -> list[Any] | None:
+    """Return what has the lowest watermark of a task's inputs, as the message has it."""
+    source = task.source_input
+    if source is None:
+        channel = task.event_time.holder()
+        return None if channel is None else ["channel", channel.link, channel.source]
+    if source.ended or (source.watermarks is not None and source.watermarks.idle):
+        return None
+    if source.watermarks is None or not source.watermarks.has_watermarks:
+        return ["no strategy"]
+    split = source.watermarks.holder()
+    return ["no split"] if split is None else ["split", split]
 
 
 def metrics_of(context: OperatorContext) -> Iterator[list[Any]]:

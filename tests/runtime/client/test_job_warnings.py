@@ -124,8 +124,11 @@ def test_a_program_reports_the_restarts_of_its_job(
     monitor = JobMonitor(program, RunOptions(progress=progress), 0.0)
     monitor.handle(restarting())
     monitor.handle({"event": "giving_up", "reason": "the job failed 3 times"})
+    monitor.handle({"event": "warning", "text": "the watermark stands still"})
+    assert caplog.messages[-1] == "the watermark stands still"
     monitor.handle({"event": "finished", "metrics": [DROPPED]})
-    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR", "WARNING"]
+    levels = [record.levelname for record in caplog.records]
+    assert levels == ["WARNING", "ERROR", "WARNING", "WARNING"]
     assert {record.name for record in caplog.records} == {"penstock.jobmanager"}
     # A progress display has its own lines.
     assert capsys.readouterr().err.count("giving up: ") == (progress is None)

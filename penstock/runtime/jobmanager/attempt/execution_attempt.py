@@ -21,6 +21,7 @@ from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
 from penstock.runtime.jobmanager.attempt.split_server import SplitServer
 from penstock.runtime.jobmanager.attempt.watermark_alignment import AlignmentCoordinator
 from penstock.runtime.jobmanager.attempt.worker_pool import WorkerPool
+from penstock.runtime.jobmanager.reporting.event_time_reports import EventTimeReports
 from penstock.runtime.jobmanager.reporting.job_events import (
     AttemptRunning,
     JobEvent,
@@ -42,6 +43,7 @@ class ExecutionAttempt:
         system: the clock, connections, processes and threads that the attempt uses.
         publisher: publishes snapshots and commits their output.
         metrics: adds up the metrics that the workers report.
+        event_time: finds faults of event time in these metrics.
         observe: called with each event of the job.
     """
 
@@ -52,11 +54,12 @@ class ExecutionAttempt:
         system: System,
         publisher: SnapshotPublisher,
         metrics: JobMetrics,
+        event_time: EventTimeReports,
         observe: Callable[[JobEvent], None],
     ) -> None:
         self._deployment = deployment
         self._system = system
-        self._metrics = metrics
+        self._metrics, self._event_time = metrics, event_time
         self._observe = observe
         self._loop = AttemptLoop()
         self._workers = WorkerPool(deployment, system, self._loop, self._handle)
@@ -160,6 +163,9 @@ class ExecutionAttempt:
                 self._workers.reported(slot)
                 with malformed("metrics"):
                     self._metrics.update(self._deployment.number, message)
+                    now = self._system.clock()
+                    for warning in self._event_time.update(self._deployment.number, message, now):
+                        self._observe(warning)
             case _:
                 raise ProtocolError(f"the JobManager received a {type(message).__name__}")
 

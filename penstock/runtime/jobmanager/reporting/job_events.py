@@ -31,6 +31,7 @@ __all__ = [
     "JobSnapshotAborted",
     "JobSnapshotCompleted",
     "JobSnapshotDelayed",
+    "JobWarning",
     "WorkersStarted",
 ]
 
@@ -66,6 +67,14 @@ class Note(JobEvent):
     """Carries a remark for the person who started the job."""
 
     NAME: ClassVar[str] = "note"
+    text: str
+
+
+@dataclass(frozen=True)
+class JobWarning(JobEvent):
+    """Reports that something is probably wrong, while the job goes on."""
+
+    NAME: ClassVar[str] = "warning"
     text: str
 
 

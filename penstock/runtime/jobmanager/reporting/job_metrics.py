@@ -50,10 +50,10 @@ class JobMetrics:
             self._watermarks = {}
             self._metrics.begin_attempt()
         self._metrics.update(metrics.metrics)
-        for uid, subtask, records_in, records_out, watermark in metrics.operators:
+        for uid, subtask, records_in, records_out, watermark, _ in metrics.operators:
             self._operators[uid, subtask] = (records_in, records_out)
             self._watermarks.setdefault(uid, {})[subtask] = watermark
-        for chain, subtask, busy, blocked, queued, captured in metrics.tasks:
+        for chain, subtask, busy, blocked, queued, captured, _ in metrics.tasks:
             self._tasks[chain, subtask] = (busy, blocked, queued)
             self.captured[chain, subtask] = captured
         for link, source, target, queued, spilled, peak in metrics.back_edges:

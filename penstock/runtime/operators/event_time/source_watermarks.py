@@ -60,6 +60,7 @@ class SourceWatermarks:
         #: The combined watermark, in milliseconds since the epoch.
         self.watermark = MIN_WATERMARK
         self.idle = False
+        self._first_time: int | None = None
         #: The highest watermark up to which splits are read, in milliseconds since the epoch.
         self._limit = MAX_WATERMARK
         self.next_emission = wall_clock() + interval_ms if interval_ms else None
@@ -84,6 +85,22 @@ class SourceWatermarks:
         if closed is not None and not self._splits:
             self._no_split = closed
 
+    def holder(self) -> str | None:
+        """Return the split with the lowest watermark; None if no split is open and active."""
+        active = [(one.watermark, split) for split, one in self._splits.items() if not one.idle]
+        return min(active)[1] if active else None
+
+    @property
+    def has_watermarks(self) -> bool:
+        """Whether the strategy generates watermarks, or the source has emitted one."""
+        emitted = any(one.watermark > MIN_WATERMARK for one in self._splits.values())
+        return self._strategy.has_watermarks or emitted
+
+    @property
+    def first_time(self) -> int | None:
+        """The event time of the first record; None before it."""
+        return self._first_time
+
     def snapshot(self, split: str) -> Any:
         """Return the state of a split's watermarks."""
         return self._splits[split].snapshot()
@@ -102,7 +119,8 @@ class SourceWatermarks:
             `connect` gets the records and watermarks after them.
         """
         first: RecordBatch | None = None
-        for piece, changed in self._splits[split].process(batch):
+        stream = self._splits[split]
+        for piece, changed in stream.process(batch):
             if first is None:
                 first = piece
             else:
@@ -111,6 +129,8 @@ class SourceWatermarks:
                 for element in self._combine():
                     self._put(element)
         assert first is not None
+        if self._first_time is None:
+            self._first_time = stream.first_time
         return first
 
     def advance(self, split: str, watermark: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from penstock.dataflow.errors import JobError
-from penstock.dataflow.time.watermark import MIN_WATERMARK, Watermark
+from penstock.dataflow.time.watermark import MIN_WATERMARK, NO_TIMESTAMP, Watermark
 from penstock.dataflow.time.watermark_generators import (
     AscendingTimestampsWatermarks,
     BoundedOutOfOrdernessWatermarks,
@@ -46,6 +46,8 @@ class TimestampedStream(WatermarkOutput):
         self.watermark = MIN_WATERMARK
         #: Whether no watermarks are expected for now.
         self.idle = False
+        #: The event time of the first record, in milliseconds since the epoch; None before it.
+        self.first_time: int | None = None
         self._changed = False
         #: No iterator: `_observe` knows the current record itself.
         self.iterator: Any = None
@@ -99,6 +101,8 @@ class TimestampedStream(WatermarkOutput):
             batch = batch.with_timestamps(self._assignment.assign(batch))
         self._active = True
         generator, timestamps = self._generator, batch.times()
+        if self.first_time is None and timestamps[0] != NO_TIMESTAMP:
+            self.first_time = int(timestamps[0])
         if type(generator) in _WHOLE_BATCH:
             times = event_times(batch) if batch.arrow is not None else None
             highest = max(timestamps) if times is None else int(times.max())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from penstock.dataflow.metrics import FIRST_EVENT_TIME
 from penstock.dataflow.time.watermark import MAX_WATERMARK, Watermark
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.network.elements import TimeElement, WatermarkStatus
@@ -45,6 +46,7 @@ class TimedSourceOperator(SourceOperator):
     ) -> None:
         super().__init__(function, context)
         self.watermarks = watermarks
+        context.metrics.gauge(FIRST_EVENT_TIME, lambda: watermarks.first_time)
 
     def next_processing_time(self) -> int | None:
         """Return the time of the next periodic watermark, in milliseconds since the epoch."""
@@ -75,7 +77,8 @@ class TimestampsOperator(RunningOperator):
     ) -> None:
         super().__init__(None, context)
         now = context.now_ms()
-        self._stream = TimestampedStream(strategy, context.name, now)
+        stream = self._stream = TimestampedStream(strategy, context.name, now)
+        context.metrics.gauge(FIRST_EVENT_TIME, lambda: stream.first_time)
         self._interval = interval_ms
         self._next_emission = now + interval_ms if interval_ms else None
         self._emitted = self._stream.watermark

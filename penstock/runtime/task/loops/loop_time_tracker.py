@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable
+from typing import cast
 
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.dataflow.time.watermark import MAX_WATERMARK, Watermark
 from penstock.runtime.network.elements import (
     EndOfInput,
@@ -63,6 +65,11 @@ class LoopTimeTracker(WatermarkTracker):
     def _has_fired(self) -> bool:
         # Timers of a loop fire in each cut, also if the watermark does not advance.
         return False
+
+    def holder(self) -> ChannelId | None:
+        """Return the input channel that holds the watermark; None if all are idle or have ended."""
+        outside = cast("ChannelId | None", self._outside.holder())
+        return super().holder() if outside is None else outside
 
     def receive(self, channel: Hashable, element: TimeElement | LoopElement) -> None:
         """Handle an element of an input channel."""

@@ -20,6 +20,7 @@ from penstock.runtime.jobmanager.reporting.job_events import (
     JobSnapshotCompleted,
     JobSnapshotDelayed,
     JobStarted,
+    JobWarning,
     Note,
     RecordClassesKnown,
     Restarted,
@@ -38,6 +39,7 @@ OUTCOME = JobOutcome(True, [], [], [], "4711", [5], [], {})
     [
         (JobStarted(7, [["u", "n"]]), {"event": "started", "pid": 7, "operators": [["u", "n"]]}),
         (Note("text"), {"event": "note", "text": "text"}),
+        (JobWarning("text"), {"event": "warning", "text": "text"}),
         (RecordClassesKnown([1]), {"event": "types", "types": [1]}),
         (
             Resumed(4, "4711", 9),

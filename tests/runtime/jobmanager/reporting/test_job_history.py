@@ -90,9 +90,8 @@ def test_metrics_of_attempts_that_are_over_are_added_up():
     metrics = JobMetrics(compile_graph(env._graph, env.config))
     for attempt in range(1, 501):
         for seen in (1, 2):
-            metrics.update(
-                attempt, Metrics(0, [["texts", 0, seen, 2 * seen, None]], [], [], [], 5, attempt)
-            )
+            row = ["texts", 0, seen, 2 * seen, None, False]
+            metrics.update(attempt, Metrics(0, [row], [], [], [], 5, attempt))
     [texts] = [row for row in metrics.operators() if row["uid"] == "texts"]
     assert (texts["records_in"], texts["records_out"]) == (1000, 2000)
     assert metrics.peaks == {0: 500}
