@@ -23,6 +23,8 @@ __all__ = [
     "LATE_RECORDS_DROPPED",
     "LATE_RECORDS_TO_SIDE_OUTPUT",
     "LINES_SKIPPED",
+    "TIMERS_NOT_FIRED",
+    "WINDOWS_NOT_FIRED",
     "Counter",
     "Distribution",
     "Meter",
@@ -47,6 +49,9 @@ MetricPath = tuple[str | tuple[str, str], ...]
 LATE_RECORDS_DROPPED = "numLateRecordsDropped"
 #: The number of late records that windows and joins have emitted to a side output.
 LATE_RECORDS_TO_SIDE_OUTPUT = "numLateRecordsToSideOutput"
+#: The number of processing-time windows, and of other timers, whose input ended before their time.
+WINDOWS_NOT_FIRED = "numWindowsNotFired"
+TIMERS_NOT_FIRED = "numTimersNotFired"
 #: The event time of the first record to which a source or a strategy has given one.
 FIRST_EVENT_TIME = "firstEventTime"
 #: The number of lines that a file source has skipped, because they are bad.

@@ -14,6 +14,8 @@ from penstock.dataflow.metrics import (
     LATE_RECORDS_DROPPED,
     LATE_RECORDS_TO_SIDE_OUTPUT,
     LINES_SKIPPED,
+    TIMERS_NOT_FIRED,
+    WINDOWS_NOT_FIRED,
 )
 
 __all__ = ["loss_texts", "metric_texts"]
@@ -33,7 +35,7 @@ def _late(number: int, operator: str) -> str:
 
 
 #: The counters of the engine that are shown only if they have counted something.
-_ENGINE_COUNTERS = frozenset({LATE_RECORDS_TO_SIDE_OUTPUT})
+_ENGINE_COUNTERS = frozenset({LATE_RECORDS_TO_SIDE_OUTPUT, TIMERS_NOT_FIRED})
 
 
 def _skipped(number: int, operator: str) -> str:
@@ -41,10 +43,19 @@ def _skipped(number: int, operator: str) -> str:
     return f"{lines} skipped by {operator!r}: the log shows the first of each file"
 
 
+def _unfired(number: int, operator: str) -> str:
+    windows = _counted(number, "window", "windows")
+    return (
+        f"{windows} of {operator!r} did not fire, and the results are missing: the input ended "
+        f"before their processing time had come. Windows by event time fire at the end of the input"
+    )
+
+
 #: The sentence for each counter of losses, given its value and the name of the operator.
 _LOSSES: Mapping[str, Callable[[int, str], str]] = {
     LATE_RECORDS_DROPPED: _late,
     LINES_SKIPPED: _skipped,
+    WINDOWS_NOT_FIRED: _unfired,
 }
 
 

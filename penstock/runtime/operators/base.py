@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Any
 
 from penstock.dataflow.functions import Function, has_end_input
+from penstock.dataflow.metrics import TIMERS_NOT_FIRED, WINDOWS_NOT_FIRED
 from penstock.dataflow.state import RuntimeContext
 from penstock.runtime import codegen
 from penstock.runtime.network.elements import TimeElement
@@ -57,6 +58,8 @@ class RunningOperator(ABC):
     #: Whether the operator processes columns, so that a call has a large cost, whatever the number
     #: of its records.
     is_columnar = False
+    #: Whether the timers of the operator are those of windows.
+    has_windows = False
     #: Whether the operator calls a source or a sink.
     is_connector = False
     #: The output channels that the operator appends to without a partitioner of its node.
@@ -187,10 +190,19 @@ class RunningOperator(ABC):
     def drop_timers(self) -> None:
         """Remove the timers that have not fired when the operator's input has ended.
 
-        They do not fire any more, as in Flink, not even after a restore.
+        They do not fire any more, as in Flink, not even after a restore. Those by processing time
+        are counted.
         """
-        if self.context.backend is not None:
-            self.context.timers.drop()
+        if self.context.backend is None:
+            return
+        dropped = self.context.timers.drop()
+        if not dropped:
+            return
+        if self.has_windows:
+            windows = {(key, namespace) for key, _, namespace in dropped}
+            self.context.metrics.counter(WINDOWS_NOT_FIRED).inc(len(windows))
+        else:
+            self.context.metrics.counter(TIMERS_NOT_FIRED).inc(len(dropped))
 
     def advance_processing_time(self, now: int) -> Iterator[RecordBatch | TimeElement]:
         """Do the work that is due by processing time, and yield its output.

@@ -36,6 +36,8 @@ class RowWindowOperator(AggregationOperator):
         context: the operator's place in the job.
     """
 
+    has_windows = True
+
     def __init__(self, function: ColumnAggregation, context: OperatorContext) -> None:
         super().__init__(function, context)
         assert function.window is not None

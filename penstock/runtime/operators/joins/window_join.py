@@ -31,6 +31,8 @@ class WindowJoinOperator(TwoInputOperator):
         first_key, second_key: return the key of a record of each stream.
     """
 
+    has_windows = True
+
     def __init__(
         self,
         operation: WindowOperation,

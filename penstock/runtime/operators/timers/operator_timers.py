@@ -93,11 +93,17 @@ class OperatorTimers:
         """Return whether timers wait for a watermark."""
         return self._event is not None and self._event.next_time() is not None
 
-    def drop(self) -> None:
-        """Remove all timers, because the input has ended and they do not fire any more."""
+    def drop(self) -> list[TimerRow]:
+        """Remove all timers, because the input has ended and they do not fire any more.
+
+        Return those by processing time.
+        """
+        dropped: list[TimerRow] = []
         for queue in self._event, self._processing:
             if queue is not None and queue.next_time() is not None:
-                queue.clear()
+                rows = queue.clear()
+                dropped += rows if queue is self._processing else ()
+        return dropped
 
     def _queue(self, name: str) -> TimerQueue:
         backend = self._backend

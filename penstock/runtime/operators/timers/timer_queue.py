@@ -193,13 +193,14 @@ class TimerQueue:
         """Return an iterator over the rows that are there now. Rows may be added meanwhile."""
         return iter(tuple(rows))
 
-    def clear(self) -> None:
-        """Remove all timers."""
+    def clear(self) -> list[TimerRow]:
+        """Remove all timers, and return them."""
         rows = [row for row, _ in self._entries()]
         self._times, self._rows, self._count, self._horizon = [], {}, 0, None
         self._begun = {}
         for row in rows:
             self._erase(row)
+        return rows
 
     # ---- rows of the table
 

@@ -31,6 +31,7 @@ class BaseWindowOperator(RecordLoopOperator):
     """
 
     emits = "process"
+    has_windows = True
 
     def __init__(
         self, function: WindowOperation, context: OperatorContext, key_of: Callable[[Any], Any]
