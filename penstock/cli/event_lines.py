@@ -74,10 +74,8 @@ class EventLines:
                     f"snapshot {event['number']} has been under way for {event['seconds']:.0f} s: "
                     f"waiting for {event['waiting']}"
                 )
-            case "restarting" | "restarted" | "giving_up" | "warning":
+            case "note" | "restarting" | "restarted" | "giving_up" | "warning":
                 self._warn(event)
-            case "note":
-                self._print(f"note: {event['text']}")
             case "stopping":
                 self._print(event["text"])
             case "status":

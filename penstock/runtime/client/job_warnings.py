@@ -1,4 +1,4 @@
-"""Reports restarts and losses of a job in the process of its program.
+"""Reports notes, restarts and losses of a job in the process of its program.
 
 The text of a report goes to `logging`. It is also printed on standard error, unless `logging` or
 the progress of the command line shows it there already. The log of a submitted job contains the
@@ -21,7 +21,7 @@ logger.addHandler(logging.NullHandler())
 
 
 class JobWarnings:
-    """Reports restarts and losses of one job to `logging`, and if needed on standard error.
+    """Reports notes, restarts and losses of one job to `logging`, and if needed on standard error.
 
     Arguments:
         shown: whether the progress callback shows them.
@@ -32,7 +32,7 @@ class JobWarnings:
         self._texts = WarningTexts()
 
     def handle(self, event: dict[str, Any]) -> None:
-        """Report an event if it is about a restart, or if it is the end of a job with losses."""
+        """Report an event if it is a note or about a restart, or the end of a job with losses."""
         for text in self._texts.texts(event):
             self._report(LEVELS[event["event"]], text)
 

@@ -1,4 +1,4 @@
-"""Turn restarts, losses and warnings into text for `logging`, standard error and the log."""
+"""Turn notes, restarts, losses and warnings into text for `logging` and the log."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ __all__ = ["LEVELS", "WarningTexts"]
 
 #: The level at which each kind of event is logged.
 LEVELS = {
+    "note": logging.WARNING,
     "restarting": logging.WARNING,
     "restarted": logging.INFO,
     "giving_up": logging.ERROR,
@@ -21,7 +22,7 @@ LEVELS = {
 
 
 class WarningTexts:
-    """Turns the events about restarts, losses and warnings of one job into text.
+    """Turns the notes, restarts, losses and warnings of one job into text.
 
     The text of a restart has all details of a failure, unless the previous failure was the same.
     """
@@ -32,6 +33,8 @@ class WarningTexts:
     def texts(self, event: dict[str, Any]) -> list[str]:
         """Return the texts of an event: none for most events, several for a job with losses."""
         match event["event"]:
+            case "note":
+                return [f"note: {event['text']}"]
             case "restarting":
                 return [f"restarting in {event['delay_seconds']:g} s: {self._cause(event)}"]
             case "restarted":

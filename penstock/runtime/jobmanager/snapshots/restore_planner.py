@@ -152,8 +152,7 @@ class RestorePlanner:
             case Refuse(reason):
                 raise GraphError(f"{reason} [{self._store.paths.root}]")
             case FreshStart(lineage):
-                if self._settings.resume is not None:
-                    notes += self._notes_about_output()
+                notes += self._notes_about_output()
             case RestoreNewest(manifest, lineage):
                 manifest, parent = self._with_present_uids(manifest), manifest.parent
                 restored = RestoredSnapshot(manifest, self._store.paths)
@@ -194,17 +193,19 @@ class RestorePlanner:
         ]
 
     def _notes_about_output(self) -> list[str]:
-        """Return a note for each sink that has output, although there is no snapshot."""
+        """Return a note for each sink that has output, although the job starts from nothing."""
         names = {info.uid: info.name for info in self._plan.operators}
         notes = []
         for uid, sink in self._sinks.items():
             with calling(names[uid], "its earlier output could not be listed"):
                 output = sink.earlier_output()
             if output is not None:
+                found = f"sink {names[uid]!r} has output already: {output}. If "
+                if self._settings.resume is not None:
+                    found = f"there is no snapshot to resume from, and {found}"
                 notes.append(
-                    f"there is no snapshot to resume from, and sink {names[uid]!r} has output "
-                    f"already: {output}. If an earlier run of this job wrote it, its records will "
-                    f"be there twice; then stop the job, and remove that output first"
+                    f"{found}an earlier run of this job wrote it, its records will be there twice; "
+                    f"then stop the job, and remove that output first"
                 )
         return notes
 

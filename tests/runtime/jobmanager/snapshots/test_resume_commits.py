@@ -154,6 +154,14 @@ def test_a_resume_without_a_snapshot_tells_of_the_output_that_is_there(
     assert "its records will be there twice" in told(ran)
 
 
+def test_a_fresh_start_tells_of_the_output_that_is_there(tmp_path: Path, config: JobConfig) -> None:
+    out = tmp_path / "out"
+    outcome(run_program(program(to_files(out, 20), config)))
+    shutil.rmtree(str(config.checkpoint_dir))
+    ran = run_program(program(to_files(out, 20), config))
+    assert told(ran).startswith("sink 'Sink: FileSink' has output already: 1 files in ")
+
+
 def test_output_without_a_sink_is_dropped_only_if_that_is_allowed(
     ledger: Ledger, config: JobConfig
 ) -> None:
