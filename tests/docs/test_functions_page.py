@@ -10,10 +10,20 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PROGRAM = re.compile(r"```python\n(from penstock.*?)```\n\n```text\n(.*?)```", re.DOTALL)
+PROGRAM = re.compile(
+    r"```python\n(from (?:penstock|dataclasses).*?)```\n\n```text\n(.*?)```", re.DOTALL
+)
 PROGRAMS = [
     pytest.param(program, output, id=f"{page}-{number}")
-    for page in ("functions.md", "state.md", "operators.md", "batch.md", "columns.md", "metrics.md")
+    for page in (
+        "functions.md",
+        "state.md",
+        "operators.md",
+        "batch.md",
+        "columns.md",
+        "metrics.md",
+        "change-a-job.md",
+    )
     if (DOCS / page).exists()
     for number, (program, output) in enumerate(PROGRAM.findall((DOCS / page).read_text()), 1)
 ]
