@@ -37,7 +37,6 @@ from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind, OperatorOutput
 from penstock.dataflow.graph.plan import render
 from penstock.dataflow.graph.publication import check_publication
-from penstock.dataflow.graph.remarks import unfinished_windows, unread_streams
 from penstock.dataflow.job_client import AsyncExecutor, JobClient
 from penstock.dataflow.nested_jobs import refuse_nested_job
 from penstock.dataflow.platforms import require_linux
@@ -321,7 +320,6 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
         wanted = {output.operator.id for output in outputs}
         with self._executing(self._graph.upstream(wanted)):
             program = self._program(job_name, in_process, wanted)
-            _warn_of_windows(program)
             return _executor(program).collect(program, outputs)
 
     def _warn_of_pending_sinks(self) -> None:
@@ -427,11 +425,13 @@ def _check(program: Program) -> None:
     """
     compile_graph(program.graph, program.config)
     check_publication(program.graph, program.config)
-    for remark in unread_streams(program.graph):
-        _LOGGER.warning("%s", remark)
-    _warn_of_windows(program)
+    _warn_of_unread(program.graph)
 
 
-def _warn_of_windows(program: Program) -> None:
-    for remark in unfinished_windows(program.graph, program.config):
-        _LOGGER.warning("%s", remark)
+def _warn_of_unread(graph: JobGraph) -> None:
+    for operator in graph.unread():
+        _LOGGER.warning(
+            "no sink and no other operator reads the stream of operator %r: its records are "
+            "dropped; end it with sink_to(...) or print()",
+            operator.name,
+        )
