@@ -22,7 +22,7 @@ _WHERE = {
         "EmbeddedRocksDBStateBackend ExecutionConfig ExecutionMode "
         "ExternalizedCheckpointCleanup ExternalizedCheckpointRetention "
         "FileSystemCheckpointStorage HashMapStateBackend "
-        "JobConfig JobManagerCheckpointStorage MemorySize RestartStrategies "
+        "JobConfig JobManagerCheckpointStorage MemorySize PredefinedOptions RestartStrategies "
         "RestartStrategyConfiguration RuntimeExecutionMode SlotSharingGroup StateBackend"
     ),
     "penstock.dataflow.environment": "StreamExecutionEnvironment",

@@ -85,6 +85,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
     def __init__(self, config: JobConfig | None = None) -> None:
         install()
         self._config = config or config_of_files()
+        self._checkpoint_config = CheckpointConfig(self._config)
         self._graph = JobGraph()
         self._types: list[type] = []
         self._executions = Executions(self._graph)
@@ -155,7 +156,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
 
     def get_checkpoint_config(self) -> CheckpointConfig:
         """Return an object whose methods change the checkpoint settings of this program."""
-        return CheckpointConfig(self._config)
+        return self._checkpoint_config
 
     def set_restart_strategy(self, strategy: RestartStrategy) -> Self:
         """Set the strategy that decides when a failed job is restarted.

@@ -71,6 +71,8 @@ class JobExecutionResult(PyFlinkNames):
             and restart_seconds.
         metrics: the metrics of all operators, one map each: operator, uid, name, kind, variables,
             value and subtasks. See the page *Metrics*.
+        job_id: the id of the job; the id of the lineage if the job was not started by
+            `execute_async`.
     """
 
     _missing: ClassVar[Mapping[str, str]] = dict.fromkeys(
@@ -88,6 +90,7 @@ class JobExecutionResult(PyFlinkNames):
     loops: list[dict[str, Any]] = field(default_factory=list)
     totals: dict[str, Any] = field(default_factory=dict)
     metrics: list[dict[str, Any]] = field(default_factory=list)
+    job_id: str = ""
 
     def __repr__(self) -> str:
         return (
@@ -97,8 +100,8 @@ class JobExecutionResult(PyFlinkNames):
         )
 
     def get_job_id(self) -> str:
-        """Return the id of the lineage of this run's snapshots, which identifies the job."""
-        return self.lineage
+        """Return the id of the job, which `JobClient.get_job_id` returns, too."""
+        return self.job_id or self.lineage
 
     def get_net_runtime(self) -> int:
         """Return the duration of the job, in milliseconds. (Flink: `getNetRuntime`.)"""

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from penstock import (
+    ExternalizedCheckpointRetention,
     FileSink,
     GraphError,
     JobClient,
     JobError,
     JobStatus,
     JsonLines,
+    StoreError,
     StreamExecutionEnvironment,
 )
+from penstock.snapshot.metadata.manifest import SnapshotKind
+from penstock.snapshot.storage.store import Store
 from tests.processes.harness import committed, wait_until
 
 
@@ -77,3 +81,39 @@ def test_a_cancelled_job_and_a_failed_one_give_errors(tmp_path: Path):
         failing.get_job_execution_result().result()
     with pytest.raises(GraphError, match="nothing was added"):
         env.execute_async()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_cancelled_job_leaves_its_checkpoints_if_they_are_retained(tmp_path: Path, kept: bool):
+    store, kinds = Store(tmp_path / "job"), ExternalizedCheckpointRetention
+    retention = kinds.RETAIN_ON_CANCELLATION if kept else kinds.DELETE_ON_CANCELLATION
+    env = endless(tmp_path)
+    env.get_checkpoint_config().set_externalized_checkpoint_retention(retention)
+    job = env.execute_async()
+    with cancelled_at_the_end(job):
+        savepoint = Path(job.trigger_savepoint().result())
+        wait_until(lambda: SnapshotKind.CHECKPOINT in kinds_in(store), "there is a checkpoint")
+    assert (savepoint / "manifest").exists()
+    assert set(kinds_in(store)) == {SnapshotKind.SAVEPOINT, *([SnapshotKind.CHECKPOINT] * kept)}
+
+
+def test_a_job_that_is_stopped_leaves_its_last_snapshot(tmp_path: Path):
+    env = endless(tmp_path)
+    env.get_checkpoint_config().set_externalized_checkpoint_retention(
+        ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+    )
+    job = env.execute_async()
+    with cancelled_at_the_end(job):
+        assert (Path(job.stop_with_savepoint().result()) / "manifest").exists()
+        result = job.get_job_execution_result().result()
+    assert result.stopped and result.get_job_id() == job.get_job_id()
+    assert SnapshotKind.FINAL in kinds_in(Store(tmp_path / "job"))
+
+
+def kinds_in(store: Store) -> list[SnapshotKind]:
+    """Return the kinds of the snapshots in a folder, of which a running job may remove some."""
+    found = []
+    for number in store.published():
+        with suppress(StoreError):
+            found.append(store.load(number).kind)
+    return found

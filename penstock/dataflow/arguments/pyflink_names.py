@@ -50,6 +50,10 @@ KEYED_STREAM: Mapping[str, str] = {
     "time_window": _TIME_WINDOW,
 }
 
+_SAVEPOINTS = (
+    "savepoints are in the checkpoint folder of the job; JobClient.trigger_savepoint takes one"
+)
+
 ENVIRONMENT: Mapping[str, str] = {
     "from_data": "use from_collection",
     "add_source": "use from_source",
@@ -69,8 +73,8 @@ ENVIRONMENT: Mapping[str, str] = {
         ("add_default_kryo_serializer", "register_type_with_kryo_serializer"),
         "use register_type with record classes (`penstock docs types`)",
     ),
-    "set_default_savepoint_directory": "penstock savepoint takes the folder of a savepoint",
-    "get_default_savepoint_directory": "penstock savepoint takes the folder of a savepoint",
+    "set_default_savepoint_directory": _SAVEPOINTS,
+    "get_default_savepoint_directory": _SAVEPOINTS,
     **dict.fromkeys(("add_jars", "add_classpaths"), _NO_JVM),
     **dict.fromkeys(("add_python_file", "add_python_archive", "set_python_requirements"), _NO_JVM),
     "set_python_executable": "workers run in the Python of the program",

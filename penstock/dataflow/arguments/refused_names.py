@@ -67,7 +67,6 @@ REFUSED_NAMES: Mapping[str, str] = {
     "SourceFunction": "use env.from_source with an IterableSource, a GeneratorSource, or your own",
     "CustomStateBackend": "it wraps an object of the JVM; Penstock chooses the state backend",
     "CustomCheckpointStorage": "it wraps an object of the JVM; use FileSystemCheckpointStorage",
-    "PredefinedOptions": "Penstock tunes RocksDB by itself; leave it out",
     **_same("FsStateBackend MemoryStateBackend RocksDBStateBackend", _STATE),
     "BaseBroadcastProcessFunction": (
         "use BroadcastProcessFunction or KeyedBroadcastProcessFunction"

@@ -6,6 +6,10 @@ Start reading at `job_config.py`, which defines all settings.
 from __future__ import annotations
 
 from penstock.dataflow.config.checkpoint_config import CheckpointConfig
+from penstock.dataflow.config.checkpoint_retention import (
+    ExternalizedCheckpointCleanup,
+    ExternalizedCheckpointRetention,
+)
 from penstock.dataflow.config.checks import MAX_PARALLELISM, check_parallelism, log_level_number
 from penstock.dataflow.config.configuration import Configuration
 from penstock.dataflow.config.execution_config import (
@@ -27,11 +31,10 @@ from penstock.dataflow.config.runtime_mode import RuntimeExecutionMode
 from penstock.dataflow.config.state_backends import (
     CheckpointStorage,
     EmbeddedRocksDBStateBackend,
-    ExternalizedCheckpointCleanup,
-    ExternalizedCheckpointRetention,
     FileSystemCheckpointStorage,
     HashMapStateBackend,
     JobManagerCheckpointStorage,
+    PredefinedOptions,
     StateBackend,
 )
 
@@ -52,6 +55,7 @@ __all__ = [
     "JobConfig",
     "JobManagerCheckpointStorage",
     "MemorySize",
+    "PredefinedOptions",
     "RestartStrategies",
     "RestartStrategy",
     "RestartStrategyConfiguration",

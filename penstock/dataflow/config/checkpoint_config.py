@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
 from penstock.dataflow.arguments.durations import DurationLike, seconds_of, whole_number
-from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
+from penstock.dataflow.config.checkpoint_retention import ExternalizedCheckpointRetention
 from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
 from penstock.dataflow.config.state_backends import (
     CheckpointStorage,
-    ExternalizedCheckpointRetention,
     FileSystemCheckpointStorage,
     JobManagerCheckpointStorage,
 )
@@ -45,6 +44,9 @@ class CheckpointConfig(PyFlinkNames):
     )
 
     config: JobConfig = field(default_factory=JobConfig)
+    #: What the program has set, for the getters.
+    _max_concurrent: int = field(default=1, init=False, repr=False, compare=False)
+    _storage: CheckpointStorage | None = field(default=None, init=False, repr=False, compare=False)
 
     def set_checkpoint_interval(self, checkpoint_interval: DurationLike) -> CheckpointConfig:
         """Set the time between the starts of two checkpoints. It must be at least 1 ms."""
@@ -107,8 +109,7 @@ class CheckpointConfig(PyFlinkNames):
 
     def set_checkpoint_storage_dir(self, checkpoint_path: str | Path) -> CheckpointConfig:
         """Set the job's checkpoint folder, as a local path or a `file://` URL."""
-        self.config.checkpoint_dir = without_scheme(str(checkpoint_path))
-        return self
+        return self.set_checkpoint_storage(FileSystemCheckpointStorage(str(checkpoint_path)))
 
     def set_checkpoint_timeout(self, checkpoint_timeout: DurationLike) -> CheckpointConfig:
         """Set the time after which an incomplete checkpoint is aborted."""
@@ -130,17 +131,19 @@ class CheckpointConfig(PyFlinkNames):
         return round(self.config.min_pause_seconds * 1000)
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
-        """Accept the number of checkpoints at the same time: there is always one.
+        """Set the largest number of checkpoints at the same time.
 
-        A larger number is the limit of Flink, which also takes fewer. It is noted in the log.
+        Penstock never takes more than one. A larger number is noted in the log.
         """
-        if whole_number("max_concurrent_checkpoints", max_concurrent_checkpoints, least=1) > 1:
+        name = "max_concurrent_checkpoints"
+        self._max_concurrent = whole_number(name, max_concurrent_checkpoints, least=1)
+        if self._max_concurrent > 1:
             _LOGGER.info("checkpoints are taken one at a time")
         return self
 
     def get_max_concurrent_checkpoints(self) -> int:
-        """Return 1: checkpoints are taken one at a time."""
-        return 1
+        """Return the number that was set, by default 1."""
+        return self._max_concurrent
 
     def set_checkpoint_storage(self, storage: CheckpointStorage) -> CheckpointConfig:
         """Set where checkpoints are stored."""
@@ -150,11 +153,17 @@ class CheckpointConfig(PyFlinkNames):
                 f"JobManagerCheckpointStorage, not {storage!r}"
             )
         storage.apply_to(self.config)
+        self._storage = storage
         return self
 
     def get_checkpoint_storage(self) -> CheckpointStorage:
-        """Return where checkpoints are stored."""
+        """Return where checkpoints are stored: the storage that was set, unless it was changed."""
         folder = self.config.checkpoint_dir
+        if self._storage is not None:
+            wanted = replace(self.config)
+            self._storage.apply_to(wanted)
+            if wanted.checkpoint_dir == folder:
+                return self._storage
         if folder is None:
             return JobManagerCheckpointStorage()
         return FileSystemCheckpointStorage(folder, self.config.inline_threshold)
@@ -162,25 +171,24 @@ class CheckpointConfig(PyFlinkNames):
     def set_externalized_checkpoint_retention(
         self, retention: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
-        """Accept whether checkpoints are kept at the end of a job: they always are.
+        """Set whether checkpoints are kept when the job ends.
 
-        To remove them, remove the checkpoint folder.
+        If it is not set, they are kept. Savepoints are kept in any case.
         """
         if not isinstance(retention, ExternalizedCheckpointRetention):
             raise GraphError(
                 f"a retention is an ExternalizedCheckpointRetention, not {retention!r}"
             )
-        if retention is not ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION:
-            _LOGGER.info("checkpoints are kept when a job ends; to remove them, remove the folder")
+        self.config.retention = retention
         return self
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
-        """Return `RETAIN_ON_CANCELLATION`: checkpoints are always kept."""
-        return ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+        """Return what was set, else `RETAIN_ON_CANCELLATION`: checkpoints are kept."""
+        return self.config.retention or ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
 
     def is_externalized_checkpoints_enabled(self) -> bool:
-        """Return True: checkpoints are always kept."""
-        return True
+        """Return whether checkpoints are kept when the job fails."""
+        return not self.get_externalized_checkpoint_retention().deletes_when_failed
 
     #: The names of Flink 1.
     enable_externalized_checkpoints = set_externalized_checkpoint_retention

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.dataflow.arguments.durations import milliseconds_of_text
 from penstock.dataflow.arguments.paths import without_scheme
+from penstock.dataflow.config.checkpoint_retention import ExternalizedCheckpointRetention
 from penstock.dataflow.config.configuration import Configuration
 from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
 from penstock.dataflow.config.restart_strategies import RestartStrategies, RestartStrategy
@@ -66,6 +67,14 @@ def _runtime_mode(text: str) -> RuntimeExecutionMode:
         raise ValueError("it is STREAMING, BATCH or AUTOMATIC") from None
 
 
+def _retention(text: str) -> ExternalizedCheckpointRetention:
+    try:
+        return ExternalizedCheckpointRetention[text.upper()]
+    except KeyError:
+        kinds = ", ".join(kind.name for kind in ExternalizedCheckpointRetention)
+        raise ValueError(f"it is one of {kinds}") from None
+
+
 #: The attribute of `JobConfig` that each key sets, and the function that reads its text.
 KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "parallelism.default": ("parallelism", _at_least(1)),
@@ -86,6 +95,7 @@ KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
         "aligned_checkpoint_timeout_seconds",
         _seconds,
     ),
+    "execution.checkpointing.externalized-checkpoint-retention": ("retention", _retention),
     "execution.checkpointing.num-retained": ("retained", _at_least(1)),
     "execution.checkpointing.dir": ("checkpoint_dir", without_scheme),
     "state.checkpoints.num-retained": ("retained", _at_least(1)),

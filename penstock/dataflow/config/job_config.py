@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.dataflow.arguments.paths import without_scheme
+from penstock.dataflow.config.checkpoint_retention import ExternalizedCheckpointRetention
 from penstock.dataflow.config.checks import MAX_PARALLELISM, check_parallelism
 from penstock.dataflow.config.restart_strategies import RestartStrategy
 from penstock.dataflow.config.runtime_mode import RuntimeExecutionMode
@@ -60,6 +61,7 @@ class JobConfig:
         tolerable_failures: the number of consecutive snapshots that may fail before the job
             restarts.
         retained: the number of complete checkpoints to keep.
+        retention: whether checkpoints are kept when the job ends. If it is None, they are.
         inline_threshold: the largest size of a subtask's keyed state that is stored in the
             manifest itself, in bytes.
         restart: the strategy that decides when a failed job is restarted. If it is None, a job that
@@ -104,6 +106,7 @@ class JobConfig:
     min_pause_seconds: float = 0.0
     tolerable_failures: int = 0
     retained: int = 3
+    retention: ExternalizedCheckpointRetention | None = None
     inline_threshold: int = 64 * 1024
     restart: RestartStrategy | None = None
     batch_records: int = 4096

@@ -6,10 +6,12 @@ of Flink are accepted, and choose nothing. A checkpoint storage sets the folder 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from enum import Enum
 from typing import ClassVar
 
+from penstock.dataflow.arguments.durations import whole_number
 from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.config.job_config import JobConfig
@@ -17,29 +19,17 @@ from penstock.dataflow.config.job_config import JobConfig
 __all__ = [
     "CheckpointStorage",
     "EmbeddedRocksDBStateBackend",
-    "ExternalizedCheckpointCleanup",
-    "ExternalizedCheckpointRetention",
     "FileSystemCheckpointStorage",
     "HashMapStateBackend",
     "JobManagerCheckpointStorage",
+    "PredefinedOptions",
     "StateBackend",
 ]
 
+_LOGGER = logging.getLogger("penstock")
 _TUNED = (
     "Penstock tunes RocksDB by itself; the memory of a worker is set with env.set_memory(bytes)"
 )
-
-
-class ExternalizedCheckpointRetention(Enum):
-    """Whether checkpoints are kept when a job is cancelled.
-
-    (Flink: `ExternalizedCheckpointRetention`.) Penstock always keeps the newest ones, as with
-    `RETAIN_ON_CANCELLATION`.
-    """
-
-    DELETE_ON_CANCELLATION = 0
-    RETAIN_ON_CANCELLATION = 1
-    NO_EXTERNALIZED_CHECKPOINTS = 2
 
 
 class StateBackend:
@@ -57,37 +47,66 @@ class HashMapStateBackend(StateBackend):
     """Keeps state in memory; see `StateBackend`. (Flink: `HashMapStateBackend`.)"""
 
 
+class PredefinedOptions(Enum):
+    """Options for RocksDB. (Flink: `PredefinedOptions`.) They have no effect."""
+
+    DEFAULT = 0
+    SPINNING_DISK_OPTIMIZED = 1
+    SPINNING_DISK_OPTIMIZED_HIGH_MEM = 2
+    FLASH_SSD_OPTIMIZED = 3
+
+
+def _note(method: str) -> None:
+    _LOGGER.info("%s has no effect: %s", method, _TUNED)
+
+
 class EmbeddedRocksDBStateBackend(PyFlinkNames, StateBackend):
     """Keeps state in RocksDB; see `StateBackend`. (Flink: `EmbeddedRocksDBStateBackend`.)
 
     Arguments:
-        enable_incremental_checkpointing: ignored, since snapshots are incremental.
+        enable_incremental_checkpointing: has no effect, since snapshots are incremental.
     """
 
-    _missing: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        (
-            "set_db_storage_paths",
-            "get_db_storage_paths",
-            "set_predefined_options",
-            "get_predefined_options",
-            "set_options",
-            "get_options",
-            "set_number_of_transfer_threads",
-            "get_number_of_transfer_threads",
-        ),
-        _TUNED,
-    )
+    _missing: ClassVar[Mapping[str, str]] = dict.fromkeys(("set_options", "get_options"), _TUNED)
 
     def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
-        del enable_incremental_checkpointing
+        self._incremental = enable_incremental_checkpointing is not False
+        self._storage_paths: list[str] | None = None
+        self._options = PredefinedOptions.DEFAULT
+        self._threads = 4
 
     def is_incremental_checkpoints_enabled(self) -> bool:
-        """Return True: a snapshot has the files that changed since the one before it."""
-        return True
+        """Return what was given, else True: a snapshot has only what has changed."""
+        return self._incremental
 
+    def set_db_storage_paths(self, *paths: str) -> None:
+        """Accept the folders of RocksDB: its files are in the folder of the job."""
+        self._storage_paths = list(paths) or None
+        _note("set_db_storage_paths")
 
-#: The name of Flink 1.
-ExternalizedCheckpointCleanup = ExternalizedCheckpointRetention
+    def get_db_storage_paths(self) -> list[str] | None:
+        """Return the folders that were set; None if there are none."""
+        return self._storage_paths
+
+    def set_predefined_options(self, options: PredefinedOptions) -> None:
+        """Accept options for RocksDB, which Penstock tunes by itself."""
+        self._options = options
+        _note("set_predefined_options")
+
+    def get_predefined_options(self) -> PredefinedOptions:
+        """Return the options that were set."""
+        return self._options
+
+    def set_number_of_transfer_threads(self, number_of_transfer_threads: int) -> None:
+        """Accept the number of threads that transfer files, which Penstock chooses by itself."""
+        name = "number_of_transfer_threads"
+        self._threads = whole_number(name, number_of_transfer_threads, least=1)
+        _note(f"set_{name}")
+
+    def get_number_of_transfer_threads(self) -> int:
+        """Return the number that was set, by default 4."""
+        return self._threads
+
 
 _STORAGE = {
     "get_savepoint_path": "savepoints are in the checkpoint folder",
@@ -152,17 +171,18 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         write_buffer_size: int = -1,
     ) -> None:
         del write_buffer_size
-        self.checkpoint_path = without_scheme(str(checkpoint_path))
+        self.checkpoint_path = str(checkpoint_path)
+        self._folder = without_scheme(self.checkpoint_path)
         self.file_state_size_threshold = file_state_size_threshold
 
     def apply_to(self, config: JobConfig) -> None:
         """Set the folder of the snapshots, and the size of state in a manifest."""
-        config.checkpoint_dir = self.checkpoint_path
+        config.checkpoint_dir = self._folder
         if self.file_state_size_threshold is not None:
             config.inline_threshold = self.file_state_size_threshold
 
     def get_checkpoint_path(self) -> str:
-        """Return the folder of the snapshots."""
+        """Return the folder of the snapshots, as it was given."""
         return self.checkpoint_path
 
     def get_min_file_size_threshold(self) -> int | None:

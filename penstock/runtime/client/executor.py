@@ -146,8 +146,11 @@ class LocalExecutor:
             job = self.start(program, options)
             cleanup = stack.pop_all()
         monitor = JobMonitor(program, options, began)
-        folder = program.config.checkpoint_dir
-        return JobClient(JobFollower(secrets.token_hex(16), job, monitor, folder, cleanup))
+        config = program.config
+        follower = JobFollower(
+            secrets.token_hex(16), job, monitor, config.checkpoint_dir, cleanup, config.retention
+        )
+        return JobClient(follower)
 
     def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
         """Run a program, and return an iterator over the records of the given outputs."""

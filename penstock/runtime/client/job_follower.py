@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from concurrent.futures import Future
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from penstock.dataflow.config import ExternalizedCheckpointRetention
 from penstock.dataflow.errors import JobError, PenstockError, StoreError
 from penstock.dataflow.job_client import JobStatus
 from penstock.dataflow.program import JobExecutionResult
 from penstock.runtime.client.job_connection import JobConnection
 from penstock.runtime.client.job_report import JobMonitor
 from penstock.snapshot.storage.job_paths import JobPaths
+from penstock.snapshot.storage.store import Store
 
 __all__ = ["JobFollower"]
 
+_LOGGER = logging.getLogger("penstock")
 _STATES = {"workers": JobStatus.RUNNING, "restarting": JobStatus.RESTARTING}
 
 
@@ -31,6 +36,7 @@ class JobFollower:
         job: the connection to its JobManager.
         monitor: makes the result of the job.
         folder: the checkpoint folder of the job; None if it has none.
+        retention: whether the checkpoints in this folder are kept when the job is cancelled.
         cleanup: is closed when the job has ended.
     """
 
@@ -41,12 +47,14 @@ class JobFollower:
         monitor: JobMonitor,
         folder: str | None,
         cleanup: ExitStack,
+        retention: ExternalizedCheckpointRetention | None = None,
     ) -> None:
         self.id = id
         self.status = JobStatus.INITIALIZING
         self.result: Future[JobExecutionResult] = Future()
         self._job, self._monitor, self._cleanup = job, monitor, cleanup
         self._paths = None if folder is None else JobPaths(Path(folder).absolute())
+        self._deletes = retention is not None and retention.deletes_when_cancelled
         self._cancelled = False
         self._lock = threading.Lock()
         #: The futures of the snapshots that were requested, by the kind of the snapshot.
@@ -93,7 +101,9 @@ class JobFollower:
                     self._monitor.handle(event)
                     self._handle(event)
                 ended = self._job.wait()
-                outcome = self._monitor.result(ended)
+                if self._cancelled:
+                    self._remove_checkpoints()
+                outcome = replace(self._monitor.result(ended), job_id=self.id)
                 if self._monitor.signal is not None:
                     name = signal.Signals(self._monitor.signal).name
                     outcome = JobError(f"the JobManager received {name}, and stopped the job")
@@ -101,6 +111,22 @@ class JobFollower:
             outcome = error
         with self._lock:
             self._end(outcome)
+
+    def _remove_checkpoints(self) -> None:
+        """Remove the checkpoints of a cancelled job, unless they are kept.
+
+        The JobManager was killed, so it cannot do it.
+        """
+        if self._paths is None or not self._deletes:
+            return
+        store = Store(self._paths.root)
+        try:
+            store.lock()
+            store.remove_checkpoints()
+        except StoreError as error:
+            _LOGGER.warning("the checkpoints could not be removed: %s", error)
+        finally:
+            store.unlock()
 
     def _handle(self, event: dict[str, Any]) -> None:
         kind = event["event"]

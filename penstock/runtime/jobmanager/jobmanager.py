@@ -20,7 +20,8 @@ from penstock.dataflow.config import (
     RestartStrategy,
     RuntimeExecutionMode,
 )
-from penstock.dataflow.errors import GraphError, PenstockError
+from penstock.dataflow.config.checkpoint_retention import ExternalizedCheckpointRetention
+from penstock.dataflow.errors import GraphError, PenstockError, StoreError
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.graph.job_graph import OperatorKind
@@ -110,6 +111,8 @@ class JobManager:
         self._attempt: ExecutionAttempt | None = None
         #: Whether an attempt of this run, or of the run that it resumes, has processed records.
         self._began = False
+        #: Whether an attempt of this run has processed records.
+        self._attempted = False
         self._stopping = False
         #: Whether a job that was stopping was restarted, which happens at most once.
         self._restarted_to_stop = False
@@ -133,7 +136,16 @@ class JobManager:
             await offload(lambda: files.open(self.config.name))
             await offload(files.lock)
             try:
-                return await self._run(await offload(self._planner.plan))
+                outcome = await self._run(await offload(self._planner.plan))
+                if not outcome.stopped and self._retention.deletes_when_cancelled:
+                    await self._remove_checkpoints()
+                return outcome
+            except PenstockError:
+                # A job that fails before its first attempt, for example because its program does
+                # not fit the snapshot, has no snapshots of its own.
+                if self._attempted and self._retention.deletes_when_failed:
+                    await self._remove_checkpoints()
+                raise
             finally:
                 with trio.CancelScope(shield=True):
                     await offload(partial(remove_work, files.paths))
@@ -143,6 +155,18 @@ class JobManager:
             if self._temporary is not None:
                 with trio.CancelScope(shield=True):
                     await offload(self._temporary.remove)
+
+    @property
+    def _retention(self) -> ExternalizedCheckpointRetention:
+        """Whether checkpoints are kept at the end of the job."""
+        return self.config.retention or ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+
+    async def _remove_checkpoints(self) -> None:
+        """Remove the checkpoints at the end of the job. A failure is only noted."""
+        try:
+            await self.store.call(self.store.files.remove_checkpoints)
+        except StoreError as error:
+            self._observe(Note(f"the checkpoints could not be removed: {error}"))
 
     def stop(self) -> None:
         """End the job with a last snapshot, if its snapshots hold state.
@@ -295,7 +319,7 @@ class JobManager:
         self, attempt: ExecutionAttempt, restored: RestoredSnapshot | None, next_number: int
     ) -> None:
         """Record that an attempt processes records, and pass waiting requests to it."""
-        self._attempt, self._began = attempt, True
+        self._attempt, self._began, self._attempted = attempt, True, True
         details = {
             "snapshot": None if restored is None else restored.manifest.number,
             "log_records": 0 if restored is None else restored.log_records,

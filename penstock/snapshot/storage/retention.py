@@ -65,6 +65,15 @@ class Retention:
             self.discard(number)
         return removed
 
+    def remove_all(self) -> None:
+        """Remove all snapshots that are no savepoints; see `Store.remove_checkpoints`."""
+        self._lock.require()
+        with raising_store_error("list the snapshots", self._paths.checkpoints):
+            published = self._reader.published()
+        for number in published:
+            if self._kind(number) in (SnapshotKind.CHECKPOINT, SnapshotKind.FINAL):
+                self.discard(number)
+
     def discard(self, number: int) -> None:
         """Remove a snapshot, or the folder of an incomplete snapshot."""
         self._lock.require()

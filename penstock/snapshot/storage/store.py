@@ -186,6 +186,14 @@ class Store(SnapshotReader):
         """
         return self._retention.retain(keep, protect)
 
+    def remove_checkpoints(self) -> None:
+        """Remove all snapshots of the job, except savepoints and damaged ones.
+
+        The records of the folder stay, so that its next job neither uses a number again nor
+        publishes output twice.
+        """
+        self._retention.remove_all()
+
     def clean_debris(self) -> tuple[SnapshotNumber, ...]:
         """Remove snapshots without a manifest, and temporary files.
 

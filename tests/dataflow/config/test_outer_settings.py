@@ -12,6 +12,7 @@ import pytest
 from penstock import (
     CheckpointingMode,
     Configuration,
+    ExternalizedCheckpointRetention,
     GraphError,
     JobConfig,
     MapFunction,
@@ -96,6 +97,10 @@ SAMPLES = {
     "name": ("a", "a"),
     "host": ("0.0.0.0", "0.0.0.0"),
     "checkpoint_dir": ("job", "job"),
+    "retention": (
+        "delete-on-cancellation",
+        ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION,
+    ),
 }
 
 

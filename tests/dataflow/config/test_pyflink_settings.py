@@ -18,6 +18,7 @@ from penstock import (
     HashMapStateBackend,
     JobManagerCheckpointStorage,
     MemorySize,
+    PredefinedOptions,
     RestartStrategies,
     SlotSharingGroup,
     StreamExecutionEnvironment,
@@ -45,26 +46,29 @@ def test_checkpoint_settings_are_read_as_they_were_set(env: StreamExecutionEnvir
     config.disable_unaligned_checkpoints().set_fail_on_checkpointing_errors(True)
     assert config.get_checkpointing_mode() is CheckpointingMode.EXACTLY_ONCE
     assert config.is_fail_on_checkpointing_errors()
-    assert config.set_max_concurrent_checkpoints(4).get_max_concurrent_checkpoints() == 1
+    assert config.get_max_concurrent_checkpoints() == 1
+    config.set_max_concurrent_checkpoints(4)
+    assert env.get_checkpoint_config().get_max_concurrent_checkpoints() == 4
     with pytest.raises(GraphError, match="need not be forced"):
         config.set_force_unaligned_checkpoints(True)  # type: ignore[attr-defined]
 
 
-def test_checkpoints_are_always_retained(env: StreamExecutionEnvironment, caplog: Any):
+def test_a_retention_is_read_as_it_was_set(env: StreamExecutionEnvironment):
     config = env.get_checkpoint_config()
-    with caplog.at_level("INFO", "penstock"):
-        config.set_externalized_checkpoint_retention(
-            ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
-        )
-        assert not caplog.records
-        config.enable_externalized_checkpoints(
-            ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION
-        )
-    assert "checkpoints are kept when a job ends" in caplog.text
-    retention = config.get_externalized_checkpoint_retention()
-    assert retention is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+    kinds = ExternalizedCheckpointRetention
+    assert config.get_externalized_checkpoint_retention() is kinds.RETAIN_ON_CANCELLATION
+    assert env.config.retention is None and config.is_externalized_checkpoints_enabled()
+    for kind in kinds:
+        config.enable_externalized_checkpoints(kind)
+        assert config.get_externalized_checkpoint_retention() is kind is env.config.retention
+    assert not config.is_externalized_checkpoints_enabled()
     with pytest.raises(GraphError, match="is an ExternalizedCheckpointRetention, not 'RETAIN"):
         config.set_externalized_checkpoint_retention("RETAIN")  # type: ignore[arg-type]
+    key = "execution.checkpointing.externalized-checkpoint-retention"
+    env.configure(Configuration().set_string(key, "DELETE_ON_CANCELLATION"))
+    assert env.config.retention is kinds.DELETE_ON_CANCELLATION
+    with pytest.raises(GraphError, match="it is one of DELETE_ON_CANCELLATION, RETAIN"):
+        env.configure(Configuration().set_string(key, "KEEP"))
 
 
 def test_a_checkpoint_storage_sets_the_folder(env: StreamExecutionEnvironment):
@@ -73,8 +77,13 @@ def test_a_checkpoint_storage_sets_the_folder(env: StreamExecutionEnvironment):
     config.set_checkpoint_storage(FileSystemCheckpointStorage("file:///tmp/job", 4096))
     assert (env.config.checkpoint_dir, env.config.inline_threshold) == ("/tmp/job", 4096)
     storage: Any = config.get_checkpoint_storage()
-    assert storage.get_checkpoint_path() == "/tmp/job"
+    assert storage.get_checkpoint_path() == "file:///tmp/job"
     assert storage.get_min_file_size_threshold() == 4096
+    config.set_checkpoint_storage_dir("file:///tmp/other/")
+    assert storage is not config.get_checkpoint_storage()
+    assert config.get_checkpoint_storage().get_checkpoint_path() == "file:///tmp/other/"
+    env.config.checkpoint_dir = "/tmp/third"  # as the command line does
+    assert config.get_checkpoint_storage().get_checkpoint_path() == "/tmp/third"
     config.set_checkpoint_storage(JobManagerCheckpointStorage())
     assert env.config.checkpoint_dir is None
     with pytest.raises(GraphError, match="a checkpoint storage is a FileSystemCheckpointStorage"):
@@ -88,9 +97,30 @@ def test_state_backends_are_accepted(env: StreamExecutionEnvironment):
     for backend in (HashMapStateBackend(), EmbeddedRocksDBStateBackend(True)):
         assert env.set_state_backend(backend).get_state_backend() is backend
     with pytest.raises(GraphError, match="Penstock tunes RocksDB by itself"):
-        EmbeddedRocksDBStateBackend().set_predefined_options(None)  # type: ignore[attr-defined]
+        EmbeddedRocksDBStateBackend().set_options(None)  # type: ignore[attr-defined]
     with pytest.raises(GraphError, match="a state backend is a HashMapStateBackend or"):
         env.set_state_backend("rocksdb")  # type: ignore[arg-type]
+
+
+def test_settings_of_rocksdb_are_accepted_without_effect(caplog: Any):
+    for given, incremental in ((None, True), (True, True), (False, False)):
+        backend = EmbeddedRocksDBStateBackend(given)
+        assert backend.is_incremental_checkpoints_enabled() is incremental
+    assert backend.get_db_storage_paths() is None
+    assert backend.get_predefined_options() is PredefinedOptions.DEFAULT
+    assert backend.get_number_of_transfer_threads() == 4
+    with caplog.at_level("INFO", "penstock"):
+        backend.set_db_storage_paths("/a", "/b")
+        backend.set_predefined_options(PredefinedOptions.FLASH_SSD_OPTIMIZED)
+        backend.set_number_of_transfer_threads(8)
+    assert backend.get_db_storage_paths() == ["/a", "/b"]
+    assert backend.get_predefined_options() is PredefinedOptions.FLASH_SSD_OPTIMIZED
+    assert backend.get_number_of_transfer_threads() == 8
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "set_db_storage_paths has no effect",
+        "set_predefined_options has no effect",
+        "set_number_of_transfer_threads has no effect",
+    ]
 
 
 def test_restart_strategies_can_be_read(env: StreamExecutionEnvironment):
