@@ -81,7 +81,7 @@ class JobClient(PyFlinkNames):
     """
 
     _missing: ClassVar[Mapping[str, str]] = {
-        "get_accumulators": "jobs have no accumulators; count in a sink, or in state",
+        "get_accumulators": "jobs have no accumulators; use a counter of get_metrics_group()",
     }
 
     def __init__(self, job: BackgroundJob) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "LATE_RECORDS_DROPPED",
     "LATE_RECORDS_TO_SIDE_OUTPUT",
     "LINES_SKIPPED",
+    "SIDE_OUTPUT_RECORDS_DROPPED",
     "TIMERS_NOT_FIRED",
     "WINDOWS_NOT_FIRED",
     "Counter",
@@ -54,6 +55,8 @@ WINDOWS_NOT_FIRED = "numWindowsNotFired"
 TIMERS_NOT_FIRED = "numTimersNotFired"
 #: The event time of the first record to which a source or a strategy has given one.
 FIRST_EVENT_TIME = "firstEventTime"
+#: The number of records that were emitted to side outputs that no operator reads.
+SIDE_OUTPUT_RECORDS_DROPPED = "numSideOutputRecordsDropped"
 #: The number of lines that a file source has skipped, because they are bad.
 LINES_SKIPPED = "numLinesSkipped"
 

@@ -77,7 +77,7 @@ class JobExecutionResult(PyFlinkNames):
 
     _missing: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("get_accumulator_result", "get_all_accumulator_results"),
-        "jobs have no accumulators; count in a sink, or in state",
+        "jobs have no accumulators; use a counter of get_metrics_group()",
     )
 
     job_name: str

@@ -22,6 +22,7 @@ from penstock import (
     TumblingEventTimeWindows,
 )
 from penstock.dataflow.graph.compile import compile_graph
+from penstock.dataflow.metrics import SIDE_OUTPUT_RECORDS_DROPPED
 from penstock.testing import OperatorHarness
 
 ODD, LARGE = OutputTag("odd"), OutputTag("large")
@@ -98,6 +99,14 @@ def test_two_consumers_of_a_side_output_do_not_share_mutable_records():
         "{'n': 1}",
         "{'n': 3}",
     ]
+
+
+def test_records_of_a_side_output_that_no_operator_reads_are_counted():
+    main, odd, _ = _split(_env())
+    odd.print()
+    main.print()
+    result = main.get_execution_environment().execute()
+    assert result.metric(SIDE_OUTPUT_RECORDS_DROPPED) == 2  # those of `large`
 
 
 def test_a_record_for_a_tag_that_nothing_reads_is_an_error():

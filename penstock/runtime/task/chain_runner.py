@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.dataflow.errors import StoreError
+from penstock.dataflow.metrics import SIDE_OUTPUT_RECORDS_DROPPED
 from penstock.dataflow.time.watermark import NO_TIMESTAMP, Watermark
 from penstock.runtime.network.elements import TimeElement, WatermarkStatus
 from penstock.runtime.network.input_gate import InputGate
@@ -145,9 +146,11 @@ class ChainRunner:
     def _emit_side_outputs(self, node: ChainNode) -> None:
         for tag, batch in node.operator.side_outputs.take():
             consumers = node.sides.get(tag)
-            # Without consumers, no operator reads the side output, and its records are dropped.
             if consumers is not None:
                 self.emit(consumers, batch)
+            else:  # no operator reads the side output
+                counter = node.operator.context.metrics.counter(SIDE_OUTPUT_RECORDS_DROPPED)
+                counter.inc(batch.count)
 
     def emit(self, node: ChainNode, out: RecordBatch) -> None:
         """Pass the output of an operator to its child operators and partitioners."""
