@@ -84,6 +84,9 @@ class JobOptions:
         runtime_mode: the name of the runtime mode.
         extra: further options for the command line that `resume_command` returns.
         params: parameters of the job, as `NAME=VALUE`.
+        py_files, py_archives, py_requirements, py_executable: see `python_files`,
+            `python_archives`, `python_requirements` and `python_executable` of `JobConfig`.
+        install_requirements: whether to install the requirements.
     """
 
     command: str
@@ -103,6 +106,11 @@ class JobOptions:
     runtime_mode: str | None = None
     extra: tuple[str, ...] = ()
     params: tuple[str, ...] = ()
+    py_files: str | None = None
+    py_archives: str | None = None
+    py_requirements: str | None = None
+    py_executable: str | None = None
+    install_requirements: bool = False
 
     def job_parameters(self) -> dict[str, str]:
         """Return the parameters of the job, by name."""
@@ -119,9 +127,15 @@ class JobOptions:
             ("--report", self.report),
             ("--log-level", self.log_level),
             ("--runtime-mode", self.runtime_mode),
+            ("--py-files", self.py_files),
+            ("--py-archives", self.py_archives),
+            ("--py-requirements", self.py_requirements),
+            ("--py-executable", self.py_executable),
         ):
             if value is not None:
                 words += [option, str(value)]
+        if self.install_requirements:
+            words.append("--install-requirements")
         if self.in_process:
             words.append("--in-process")
         for param in self.params:
@@ -212,6 +226,38 @@ _JOB_OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--runtime-mode",
         type=click.Choice(["streaming", "batch", "automatic"], case_sensitive=False),
         help="Run as a stream, or as a batch with final results only.",
+    ),
+    click.option(
+        "--py-files",
+        "-pyfs",
+        metavar="PATHS",
+        help="Python files, folders and zip files that the job and its workers can import, "
+        "separated by commas.",
+    ),
+    click.option(
+        "--py-archives",
+        "-pyarch",
+        metavar="PATHS",
+        help="Archives that workers unpack into their working directory, separated by commas. "
+        "PATH#FOLDER names the folder.",
+    ),
+    click.option(
+        "--py-requirements",
+        "-pyreq",
+        metavar="FILE",
+        help="Requirements file of packages that workers must have. FILE#FOLDER names a folder "
+        "with the packages.",
+    ),
+    click.option(
+        "--install-requirements",
+        is_flag=True,
+        help="Install the requirements into an environment of the job, instead of checking them.",
+    ),
+    click.option(
+        "--py-executable",
+        "-pyexec",
+        metavar="PYTHON",
+        help="Python interpreter of the workers, with the same versions of Python and Penstock.",
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -79,6 +80,8 @@ def _run_on_spark(
         extra += ["--conf", setting]
     if slots is not None:
         extra += ["--slots", str(slots)]
+    if options.py_executable is not None:
+        os.environ["PYSPARK_PYTHON"] = options.py_executable
     # The session is created before the job file runs, so that the file uses the same session.
     spark = spark_session(settings, master, options.name or Path(options.job).stem)
     cluster = SparkCluster(spark, slots)

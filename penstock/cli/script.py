@@ -18,6 +18,7 @@ from typing import Any
 
 from penstock.cli.options import JobOptions, print_message
 from penstock.cli.progress import Progress
+from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.base_environment import local_executor
 from penstock.dataflow.config import RuntimeExecutionMode, log_level_number
 from penstock.dataflow.errors import GraphError, JobError, PenstockError
@@ -153,6 +154,11 @@ def run_job(options: JobOptions, executor: Executor | None = None) -> int:
         log_level=None if options.log_level is None else log_level_number(options.log_level),
         job_parameters=options.job_parameters(),
         runtime_mode=None if mode is None else RuntimeExecutionMode[mode.upper()],
+        python_files=options.py_files,
+        python_archives=options.py_archives,
+        python_requirements=options.py_requirements,
+        python_executable=options.py_executable,
+        install_requirements=options.install_requirements or None,
     )
     path = _job_file(options.job)
     if path is None:
@@ -160,7 +166,7 @@ def run_job(options: JobOptions, executor: Executor | None = None) -> int:
     try:
         with run_options(settings), _terminable():
             try:
-                with _main_module(path, options.args):
+                with _main_module(path, options.args, options.py_files):
                     runpy.run_path(str(path), run_name="__main__")
             finally:
                 monitored.close()
@@ -190,11 +196,18 @@ def _job_file(job: str) -> Path | None:
 
 
 @contextmanager
-def _main_module(path: Path, args: tuple[str, ...]) -> Iterator[None]:
-    """Set `sys.argv` and `sys.path` for the job file, and restore them afterwards."""
+def _main_module(path: Path, args: tuple[str, ...], files: str | None) -> Iterator[None]:
+    """Set `sys.argv` and `sys.path` for the job file, and restore them afterwards.
+
+    The job file can import the files that `--py-files` names, as its workers can.
+    """
     argv, search = sys.argv, list(sys.path)
     sys.argv = [str(path), *args]
     sys.path.insert(0, str(path.resolve().parent))
+    for name in (files or "").split(","):
+        file = Path(without_scheme(name.strip())).expanduser().resolve()
+        if name.strip():
+            sys.path.append(str(file.parent if file.suffix == ".py" else file))
     try:
         yield
     finally:

@@ -22,6 +22,7 @@ from penstock.dataflow.config import (
     CheckpointingMode,
     ExecutionSettings,
     JobConfig,
+    PythonDependencySettings,
     RestartStrategy,
     check_parallelism,
     check_restart_strategy,
@@ -72,7 +73,7 @@ def local_executor(config: JobConfig) -> Executor:
     return LocalExecutor()
 
 
-class BaseEnvironment(PyFlinkNames, ExecutionSettings):
+class BaseEnvironment(PyFlinkNames, ExecutionSettings, PythonDependencySettings):
     """The settings of a program, the operators added to it, and its execution.
 
     Arguments:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, Self
 
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.config import JobConfig, RuntimeExecutionMode
+from penstock.dataflow.config.python_dependencies import joined
 from penstock.dataflow.graph.job_graph import JobGraph, OperatorKind, OperatorOutput
 from penstock.dataflow.metrics import find_metric
 from penstock.dataflow.sink import Sink
@@ -198,6 +199,9 @@ class RunOptions:
         log_level: the level of the root logger in the job's processes.
         job_parameters: parameters of the job, which replace those of the program by name.
         runtime_mode: whether the program runs as a stream or as a batch.
+        python_files, python_archives: files and archives for the workers, in addition to those of
+            the program.
+        python_requirements, python_executable, install_requirements: see `JobConfig`.
     """
 
     parallelism: int | None = None
@@ -213,6 +217,11 @@ class RunOptions:
     log_level: int | None = None
     job_parameters: Mapping[str, str] = field(default_factory=dict)
     runtime_mode: RuntimeExecutionMode | None = None
+    python_files: str | None = None
+    python_archives: str | None = None
+    python_requirements: str | None = None
+    python_executable: str | None = None
+    install_requirements: bool | None = None
 
     def applied_to(self, config: JobConfig) -> JobConfig:
         """Return a copy of a job's settings with these options applied."""
@@ -223,7 +232,13 @@ class RunOptions:
             "in_process": self.in_process,
             "log_level": self.log_level,
             "runtime_mode": self.runtime_mode,
+            "python_requirements": self.python_requirements,
+            "python_executable": self.python_executable,
+            "install_requirements": self.install_requirements,
         }
+        for name in ("python_files", "python_archives"):
+            if given := getattr(self, name):
+                overrides[name] = joined(given, getattr(config, name))
         if self.job_parameters:
             overrides["job_parameters"] = {**config.job_parameters, **self.job_parameters}
         return replace(config, **{k: v for k, v in overrides.items() if v is not None})

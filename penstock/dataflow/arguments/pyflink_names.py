@@ -76,8 +76,6 @@ ENVIRONMENT: Mapping[str, str] = {
     "set_default_savepoint_directory": _SAVEPOINTS,
     "get_default_savepoint_directory": _SAVEPOINTS,
     **dict.fromkeys(("add_jars", "add_classpaths"), _NO_JVM),
-    **dict.fromkeys(("add_python_file", "add_python_archive", "set_python_requirements"), _NO_JVM),
-    "set_python_executable": "workers run in the Python of the program",
     "register_job_listener": "execute returns a JobExecutionResult, or raises the error",
     "register_cached_file": "functions read files of the machine that they run on, in open()",
 }

@@ -20,6 +20,7 @@ from penstock.dataflow.config.execution_config import (
 from penstock.dataflow.config.flink_keys import apply_configuration
 from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
 from penstock.dataflow.config.outer_settings import config_of_files, with_environment
+from penstock.dataflow.config.python_dependencies import PythonDependencySettings
 from penstock.dataflow.config.resources import MemorySize, SlotSharingGroup
 from penstock.dataflow.config.restart_strategies import (
     RestartStrategies,
@@ -56,6 +57,7 @@ __all__ = [
     "JobManagerCheckpointStorage",
     "MemorySize",
     "PredefinedOptions",
+    "PythonDependencySettings",
     "RestartStrategies",
     "RestartStrategy",
     "RestartStrategyConfiguration",

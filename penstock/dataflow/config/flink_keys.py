@@ -106,6 +106,10 @@ KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
         "buffer_debloat_target_seconds",
         _seconds,
     ),
+    "python.files": ("python_files", str),
+    "python.archives": ("python_archives", str),
+    "python.requirements": ("python_requirements", str),
+    "python.executable": ("python_executable", str),
     "heartbeat.interval": ("heartbeat_seconds", _seconds),
     "heartbeat.timeout": ("heartbeat_timeout_seconds", _seconds),
 }

@@ -90,6 +90,15 @@ class JobConfig:
         host: the address on which the job's processes listen for TCP connections from each other.
             If it is None, they use Unix sockets, which only processes of the same machine and user
             can reach.
+        python_files: files, folders and zip files that workers can import, separated by commas; see
+            `add_python_file`.
+        python_archives: archives that workers unpack, each as `PATH` or `PATH#TARGET_DIR`,
+            separated by commas; see `add_python_archive`.
+        python_requirements: the requirements of the workers, as `FILE` or `FILE#CACHE_DIR`; see
+            `set_python_requirements`.
+        install_requirements: whether workers install the requirements into an environment of the
+            job. Otherwise they check that the packages are installed.
+        python_executable: the interpreter of the workers. If it is None, it is that of the program.
         job_parameters: parameters of the program, which its functions read in their
             `RuntimeContext`.
     """
@@ -125,6 +134,11 @@ class JobConfig:
     codegen: bool = True
     chaining: bool = True
     host: str | None = None
+    python_files: str | None = None
+    python_archives: str | None = None
+    python_requirements: str | None = None
+    install_requirements: bool = False
+    python_executable: str | None = None
     job_parameters: dict[str, str] = field(default_factory=dict)
 
     def validate(self) -> None:

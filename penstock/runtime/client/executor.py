@@ -41,6 +41,7 @@ from penstock.runtime.operators.collect_sink import CollectSink, read_committed
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.user_code.process_logging import program_logging
+from penstock.runtime.user_code.python_files import pack_files
 from penstock.snapshot.metadata.schema import RecordSchema
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 
@@ -59,8 +60,9 @@ def job_request(
         shown: whether the client shows the progress on the standard error of the job.
 
     Raises:
-        GraphError: if the job must resume but has no checkpoint folder, or if the program and the
-            objects that it refers to are too large for one frame.
+        GraphError: if the job must resume but has no checkpoint folder, if a file for workers is
+            missing, or if the program, the objects that it refers to and the files are too large
+            for one frame.
     """
     if options.resume is not None and program.config.checkpoint_dir is None:
         raise GraphError("there is nothing to resume from: give a folder with --checkpoint-dir")
@@ -73,13 +75,16 @@ def job_request(
         "allow_dropped": options.allow_dropped,
         "collecting": collecting,
         "shown": shown,
+        "python_files": pack_files(program.config),
+        "python": None,
     }
     job = JobRequest(pack(code), list(code.search_path), program.config.host, settings)
     request = encode_job(job)
     if len(request) > MAX_FRAME:
         raise GraphError(
-            f"the program with all that its functions refer to has {len(request):,} bytes, and the "
-            f"limit is {MAX_FRAME:,}: read large data in open() or from a source"
+            f"the program with all that its functions refer to, and with its Python files and "
+            f"archives, has {len(request):,} bytes, and the limit is {MAX_FRAME:,}: read large "
+            f"data in open() or from a source"
         )
     return request
 

@@ -88,6 +88,7 @@ class Deploy:
     keep: bool
     restored: int | None = None
     allow_dropped: bool = False
+    python_files: bytes = b""
 
 
 @dataclass(frozen=True)

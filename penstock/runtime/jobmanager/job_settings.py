@@ -20,6 +20,9 @@ class JobSettings:
         collecting: whether the client receives the job's results while it runs. If so, output is
             committed often, even without checkpoints.
         shown: whether the client shows the job's progress in the place to which its log is written.
+        python_files: the Python files of the job, as `pack_files` returns them.
+        python: the path of the interpreter for the workers, which the JobManager's process sets.
+            None is the interpreter of that process.
     """
 
     resume: str | int | None = None
@@ -27,6 +30,8 @@ class JobSettings:
     allow_dropped: bool = False
     collecting: bool = False
     shown: bool = False
+    python_files: bytes = b""
+    python: str | None = None
 
 
 @dataclass(frozen=True)

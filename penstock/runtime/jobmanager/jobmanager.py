@@ -91,6 +91,7 @@ class JobManager:
         self._observe_event = observe
         self._interval = _interval(self.config, settings)
         self._allow_dropped = settings.allow_dropped
+        self._python_files, self._python = settings.python_files, settings.python
         self._temporary: TemporaryFolder | None = None
         if self.config.checkpoint_dir is None:
             self._temporary = TemporaryFolder("job")
@@ -303,6 +304,8 @@ class JobManager:
             keep=self.store.keep,
             allow_dropped=self._allow_dropped,
             interval=self._interval,
+            python_files=self._python_files,
+            python=self._python,
         )
         attempt = ExecutionAttempt(
             deployment,

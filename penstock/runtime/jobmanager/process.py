@@ -17,6 +17,8 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import trio
@@ -47,6 +49,7 @@ from penstock.runtime.user_code.breakpoints import refuse_breakpoints
 from penstock.runtime.user_code.errors import is_user_error
 from penstock.runtime.user_code.forks import watch_forks
 from penstock.runtime.user_code.process_logging import LogAttributes, ProcessLogging
+from penstock.runtime.user_code.python_environment import PythonEnvironment
 
 __all__ = ["JobServer", "main"]
 
@@ -76,6 +79,8 @@ class JobServer:
             belong to the job alone, such as a Spark driver.
         logs: the logging of the process; None does not configure it.
         make_job: returns the JobManager, given the arguments of `JobManager`.
+        own_python: whether workers run on the Python of this process, or on the interpreter that
+            the job names. It is False if another program starts them, such as Spark.
     """
 
     def __init__(
@@ -85,14 +90,18 @@ class JobServer:
         signals: bool = True,
         logs: LogAttributes | None = None,
         make_job: Callable[..., JobManager] = JobManager,
+        own_python: bool = True,
     ) -> None:
         self._frames = frames
         self._make_system = make_system
         self._signals = signals
         self._logs = logs
         self._make_job = make_job
+        self._own_python = own_python
         self._log: JobLog | None = None
         self._job: JobManager | None = None
+        #: The Python files of the job; None if it has none.
+        self._environment: PythonEnvironment | None = None
         self._outbox = Outbox()
         self._ended = False
         #: The first signal that has stopped the job.
@@ -127,11 +136,15 @@ class JobServer:
             return 2
         search_path = request.search_path
         sys.path[:] = search_path + [p for p in sys.path if p not in search_path]
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._outbox.write, self._frames)
-            code = await self._run_job(request, settings, nursery)
-            await self._flush()
-            nursery.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._outbox.write, self._frames)
+                code = await self._run_job(request, settings, nursery)
+                await self._flush()
+                nursery.cancel_scope.cancel()
+        finally:
+            if self._environment is not None:
+                self._environment.leave(worker=False)
         return code
 
     async def _run_job(
@@ -140,6 +153,9 @@ class JobServer:
         """Run the job, report its end to the client, and return the exit code."""
         try:
             system = self._make_system(request.host)
+            if settings.python_files:
+                # Before the code is unpickled, since it refers to the modules in these files.
+                settings = await self._with_python_files(settings, system)
             job = self._make_job(request.code, system, settings, self.observe)
             self._job = job
             if self._logs is not None:
@@ -166,6 +182,15 @@ class JobServer:
                 raise
             self.observe(JobFailed(describe_unexpected(error), self._report()))
         return 1
+
+    async def _with_python_files(self, settings: JobSettings, system: System) -> JobSettings:
+        """Enter the Python environment of the job; return settings with its interpreter."""
+        own, packed = self._own_python, settings.python_files
+        enter = partial(PythonEnvironment.enter, packed, worker=False, check=own)
+        self._environment = environment = await system.offload(enter)
+        if not own:
+            return settings
+        return replace(settings, python=await system.offload(environment.interpreter))
 
     def _report(self) -> dict[str, Any]:
         return vars(self._job.outcome()) if self._job is not None else {}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import shutil
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import NoReturn
 
 from penstock.dataflow.config import RestartStrategies
@@ -33,6 +36,7 @@ class InProcessExecutor(LocalExecutor):
         The job starts when the client reads the first event from the connection.
         """
         shown = options.progress is not None
+        _check_interpreter(program.config.python_executable)
         program = _with_requested_snapshots(_without_timeouts(program))
         return InProcessJob(job_request(program, options, collecting, shown))
 
@@ -42,6 +46,17 @@ class InProcessExecutor(LocalExecutor):
         raise GraphError(
             "execute_async starts processes: a job in this process runs only while the program "
             "waits for it; call execute(), or leave out set_in_process"
+        )
+
+
+def _check_interpreter(wanted: str | None) -> None:
+    if wanted is None:
+        return
+    found = shutil.which(wanted)
+    if found is None or not Path(found).samefile(sys.executable):
+        raise GraphError(
+            f"a job in this process runs on its interpreter, {sys.executable}: start the program "
+            f"with {wanted}, or leave out set_python_executable"
         )
 
 

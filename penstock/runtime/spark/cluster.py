@@ -109,7 +109,12 @@ class SparkCluster(LocalExecutor):
         spark = self.session
         check_settings(spark)
         trio.run(await_slots, spark, plan.slots)
-        check = partial(check_executors, slots=plan.slots, folders=_shared_folders(program))
+        check = partial(
+            check_executors,
+            slots=plan.slots,
+            folders=_shared_folders(program),
+            python=program.config.python_executable,
+        )
         check(spark)
         conf = spark.sparkContext.getConf()
         host = conf.get("spark.driver.host", "localhost") or "localhost"
@@ -204,7 +209,10 @@ class JobThread(SocketConnection):
             await launcher.listen(nursery)
             try:
                 with self._scope:
-                    await JobServer(Frames(connection), make_system, signals=False).run()
+                    server = JobServer(
+                        Frames(connection), make_system, signals=False, own_python=False
+                    )
+                    await server.run()
             finally:
                 await launcher.end()
             nursery.cancel_scope.cancel()

@@ -121,7 +121,9 @@ async def await_slots(spark: SparkSession, needed: int) -> None:
         await trio.sleep(0.1)
 
 
-def check_executors(spark: SparkSession, slots: int, folders: Mapping[Path, str]) -> None:
+def check_executors(
+    spark: SparkSession, slots: int, folders: Mapping[Path, str], python: str | None = None
+) -> None:
     """Check that the executors have all packages and can use the job's folders.
 
     The call blocks. If executors lack Penstock or have another version, Penstock is sent to them.
@@ -131,9 +133,11 @@ def check_executors(spark: SparkSession, slots: int, folders: Mapping[Path, str]
         slots: the number of tasks that run the check, which is the number of the job's workers.
         folders: the folders that all machines must share, each with a text that says its use. A
             missing folder is created.
+        python: the interpreter that the job wants for its workers; None if it does not say.
 
     Raises:
-        GraphError: if an executor lacks a package, or still has another version of Penstock.
+        GraphError: if an executor lacks a package, runs another interpreter than `python`, or still
+            has another version of Penstock.
         StoreError: if a path leads to another folder on an executor than on the driver.
     """
     uses = {str(folder): use for folder, use in folders.items()}
@@ -155,6 +159,15 @@ def check_executors(spark: SparkSession, slots: int, folders: Mapping[Path, str]
                 raise GraphError(
                     f"the executor on {host} has penstock {answer['version']} instead of "
                     f"{VERSION} in spite of what was sent: install the same version there"
+                )
+            if python is not None and python not in (
+                answer["python"],
+                Path(answer["python"]).name,
+            ):
+                raise GraphError(
+                    f"the executor on {host} runs {answer['python']}, and the job wants {python}: "
+                    f"Spark starts its Python workers, so set PYSPARK_PYTHON={python} before the "
+                    f"session starts, or use penstock run --master with --py-executable"
                 )
             for folder, problem in answer["problems"].items():
                 raise StoreError(

@@ -24,14 +24,21 @@ _START = (
 )
 
 
-def child_command(module: str, *arguments: str, folder: str | None = None) -> list[str]:
+def child_command(
+    module: str, *arguments: str, folder: str | None = None, python: str | None = None
+) -> list[str]:
     """Return the command that calls `main` of a module in a new process.
 
     Arguments:
         module: the full name of the module.
         arguments: the arguments of the process, which follow in `sys.argv`.
         folder: the folder that contains `penstock`; None means the folder of this package.
+        python: another interpreter, which runs the Penstock that is installed there; None means the
+            interpreter of this process.
     """
+    if python is not None:
+        start = "import sys; __import__(sys.argv.pop(1), fromlist=['main']).main()"
+        return [python, "-P", "-c", start, module, *arguments]
     own = folder or str(Path(__file__).resolve().parents[3])
     # With -P, Python does not search the working directory for modules.
     return [sys.executable, "-P", "-c", _START, own, module, *arguments]

@@ -49,6 +49,8 @@ class WorkerSpec:
         search_path: the `sys.path` of the program.
         folder: the program's working directory.
         host: the address to listen on with TCP; None uses Unix sockets.
+        python: the interpreter to run the worker; None is that of the JobManager. The worker's own
+            packages then come before those of the program.
     """
 
     address: str
@@ -59,6 +61,7 @@ class WorkerSpec:
     search_path: tuple[str, ...] = ()
     folder: str | None = None
     host: str | None = None
+    python: str | None = None
 
     def to_wire(self) -> bytes:
         """Return the specification as bytes, for the worker's standard input."""
@@ -69,8 +72,11 @@ class WorkerSpec:
     def from_wire(cls, data: bytes) -> WorkerSpec:
         """Return the specification in `data`. Raise `ProtocolError` if it is malformed."""
         with malformed("worker specification"):
-            address, token, worker, attempt, heartbeat, search_path, folder, host = unpack(data)
-        return cls(address, token, worker, attempt, heartbeat, tuple(search_path), folder, host)
+            address, token, worker, attempt, heartbeat, search_path, *rest = unpack(data)
+            folder, host, python = rest
+        return cls(
+            address, token, worker, attempt, heartbeat, tuple(search_path), folder, host, python
+        )
 
 
 class WorkerHandle(Protocol):
@@ -130,7 +136,7 @@ class ProcessLauncher:
         token, which must not be on a command line: other users of the machine could read it there.
         """
         process = await trio.lowlevel.open_process(
-            child_command("penstock.runtime.taskmanager.process"),
+            child_command("penstock.runtime.taskmanager.process", python=spec.python),
             stdin=subprocess.PIPE,
             # In a session of its own, the worker receives no Ctrl-C from the terminal. Only the
             # client receives it, and stops the job with a last snapshot.

@@ -29,7 +29,10 @@ def main() -> None:
     # The terminal sends a Ctrl-C to the workers, too. Only the JobManager may end its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     given = spec.search_path
-    sys.path[:] = [*given, *(path for path in sys.path if path not in given)]
+    if spec.python is None:
+        sys.path[:] = [*given, *(path for path in sys.path if path not in given)]
+    else:
+        sys.path += [path for path in given if path not in sys.path]
     system = replace(real_system(spec.host, beside=spec.address), start_heartbeat=start_heartbeat)
     # Threads run the blocking calls. With Python's default switch interval, a thread and the event
     # loop would each wait up to 5 ms for the other one.

@@ -37,6 +37,7 @@ from penstock.runtime.taskmanager.task_slot import TaskSlot
 from penstock.runtime.user_code.async_calls.caller_factory import CallerFactory
 from penstock.runtime.user_code.errors import is_user_error, user_traceback
 from penstock.runtime.user_code.process_logging import LogAttributes
+from penstock.runtime.user_code.python_environment import PythonEnvironment
 
 __all__ = ["TaskManager"]
 
@@ -72,6 +73,8 @@ class TaskManager:
         self._outbox = Outbox()
         self._start = trio.Event()
         self._over = False
+        #: The Python files of the job; None if it has none.
+        self._environment: PythonEnvironment | None = None
         #: Creates the callers of asynchronous functions; None before the deployment.
         self._callers: CallerFactory | None = None
 
@@ -82,6 +85,8 @@ class TaskManager:
         finally:
             if self._callers is not None:
                 self._callers.close()
+            if self._environment is not None:
+                self._environment.leave(worker=True)
 
     async def _run(self) -> None:
         spec = self._spec
@@ -149,6 +154,10 @@ class TaskManager:
         """Create, connect, restore and run the tasks of the slot."""
         if deploy.attempt != self._spec.attempt:
             raise ProtocolError(f"deployment of attempt {deploy.attempt} to {self._spec.attempt}")
+        if deploy.python_files:
+            # Before the code is unpickled, since it refers to the modules in these files.
+            enter = partial(PythonEnvironment.enter, deploy.python_files, worker=True)
+            self._environment = await self._system.offload(enter)
         descriptor = DeploymentDescriptor.unpack(deploy, self._spec.worker)
         if self._logs is not None:
             self._logs.configure(descriptor.code.logging)

@@ -101,6 +101,11 @@ SAMPLES = {
         "delete-on-cancellation",
         ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION,
     ),
+    "python_files": ("a.py,b", "a.py,b"),
+    "python_archives": ("a.zip#a", "a.zip#a"),
+    "python_requirements": ("all.txt", "all.txt"),
+    "install_requirements": (True, True),
+    "python_executable": ("python3", "python3"),
 }
 
 

@@ -35,6 +35,8 @@ class Deployment:
         keep: whether snapshots hold state.
         allow_dropped: whether restored states that the program no longer has are dropped.
         interval: the seconds between two checkpoints; None takes no periodic checkpoints.
+        python_files: the Python files of the job, as `pack_files` returns them.
+        python: the interpreter of the workers; None is that of the JobManager.
     """
 
     number: int
@@ -49,6 +51,8 @@ class Deployment:
     keep: bool
     allow_dropped: bool
     interval: float | None
+    python_files: bytes = b""
+    python: str | None = None
 
     @property
     def config(self) -> JobConfig:
@@ -76,6 +80,7 @@ class Deployment:
                 self.keep,
                 None if self.restored is None else self.restored.manifest.number,
                 self.allow_dropped,
+                self.python_files,
             )
             for slot in range(self.plan.slots)
         ]

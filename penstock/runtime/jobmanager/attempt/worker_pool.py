@@ -79,6 +79,7 @@ class WorkerPool:
                 code.search_path,
                 code.folder,
                 code.config.host,
+                self._deployment.python,
             )
             handle = await launcher.launch(spec)
             worker = WorkerConnection(handle, spec, self._system.clock())
