@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import trio
 from penstock import (
     Counter,
     GraphError,
+    JobError,
     KeyedProcessFunction,
     MapFunction,
     Meter,
@@ -19,6 +21,7 @@ from penstock import (
 )
 from penstock.connectors import GeneratorSource
 from penstock.dataflow.config import JobConfig, RestartStrategies
+from penstock.dataflow.program import RunOptions, run_options
 from penstock.runtime.jobmanager.job_settings import JobOutcome
 from penstock.testing import OperatorHarness
 from tests.simulation.run_program import program, run_program
@@ -75,6 +78,24 @@ def test_the_metrics_of_subtasks_are_added_up():
     assert len(row["subtasks"]) == 3 and sum(row["subtasks"]) == 30
     values = result.metric("values")
     assert (values["count"], values["sum"], values["min"], values["max"]) == (30, 465, 1, 30)
+
+
+def test_the_report_of_a_failed_job_has_its_metrics(tmp_path: Path):
+    class Fail(Measure):
+        def map(self, value):
+            if value == 3:
+                raise ValueError("three")
+            return super().map(value)
+
+    env = StreamExecutionEnvironment.get_execution_environment().set_in_process()
+    env.from_collection([1, 2, 3]).map(Measure()).disable_chaining().map(Fail()).uid("b").print()
+    path = tmp_path / "report.json"
+    with run_options(RunOptions(report=str(path))), pytest.raises(JobError, match="three"):
+        env.execute()
+    report = json.loads(path.read_text())
+    assert report["status"] == "failed"
+    [seen] = [row for row in report["metrics"] if (row["uid"], row["name"]) == ("b", "all")]
+    assert seen["value"] == 2
 
 
 def test_a_metric_that_is_not_there_is_named_with_those_that_are():

@@ -85,7 +85,7 @@ class JobManager:
         self.code = unpack(packed_code)
         self.plan = compile_graph(self.code.graph, self.config)
         self.metrics = JobMetrics(self.plan)
-        self._event_time = EventTimeReports(self.plan, self.config.watermark_warning_seconds)
+        self._event_time = self._event_time_reports()
         self._packed_code = packed_code
         self._system = system
         self._observe_event = observe
@@ -221,13 +221,18 @@ class JobManager:
             self._history.add_snapshot(event.figures)
         self._observe_event(event)
 
+    def _event_time_reports(self) -> EventTimeReports:
+        # In batch mode, all windows fire at the end of the input.
+        stall_seconds = 0.0 if self._is_batch else self.config.watermark_warning_seconds
+        return EventTimeReports(self.plan, stall_seconds)
+
     # ---- attempts
 
     async def _run(self, start: RestorePlan) -> JobOutcome:
         """Run attempts until one finishes the job, or the job may not be restarted."""
         self.plan, self._lineage = start.plan, start.lineage
         self.metrics = JobMetrics(self.plan)
-        self._event_time = EventTimeReports(self.plan, self.config.watermark_warning_seconds)
+        self._event_time = self._event_time_reports()
         for event in start.events():
             self._observe(event)
         restored = start.restored

@@ -219,6 +219,10 @@ class TaskManager:
     async def _process(self, runner: TaskRunner) -> None:
         try:
             await runner.process(self._slot.priority, self._slot.partial_batches)
+        except Exception:
+            if not self._over:
+                self._send_metrics()  # The report of a failed job has what it has counted.
+            raise
         finally:
             try:
                 runner.task.close()
