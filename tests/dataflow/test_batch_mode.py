@@ -95,6 +95,32 @@ def test_a_reduced_value_that_is_mutable():
     assert sorted(number for numbers in found.values() for number in numbers) == list(range(50))
 
 
+@pytest.mark.parametrize("batches", [False, True])
+def test_columns_have_one_row_for_each_group(batches: bool):
+    """Of rows and of Arrow batches; a value that becomes a float is one in all rows."""
+    events = [(key, n / 2 if n > 300 else n, at) for key, n, at in _events()]
+    names = ("key", "number", "at")
+    rows = _timed(_env(), events).map(lambda event: dict(zip(names, event, strict=True)))
+    columns = rows.map_batches(lambda batch: batch, timestamps="at") if batches else rows
+    totals = columns.group_by("key").agg(n=("*", "count"), total=("number", "sum"))
+    found = _collect(totals)
+    for key in "abcdefg":
+        numbers = [n for name, n, _ in events if name == key]
+        assert [row for row in found if row["key"] == key] == [
+            {"key": key, "n": len(numbers), "total": sum(numbers)}
+        ]
+    # A row has the time of the last row of its group, so a window may follow.
+    last = {name: max(at for one, _, at in events if one == name) for name in "abcdefg"}
+    window = totals.key_by("key").window(TumblingEventTimeWindows.of(10)).process(Started())
+    assert dict(window.execute_and_collect()) == {key: at // 10 * 10 for key, at in last.items()}
+
+
+class Started(ProcessWindowFunction):
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        assert len(list(elements)) == 1
+        yield key, context.window().start
+
+
 WINDOWS: dict[str, Callable[[Any], Any]] = {
     "tumbling": lambda s: s.window(TumblingEventTimeWindows.of(150)).reduce(_add),
     "sliding": lambda s: s.window(SlidingEventTimeWindows.of(300, 50)).reduce(_add),

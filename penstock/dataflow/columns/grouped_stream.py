@@ -118,7 +118,8 @@ class GroupedStream(Generic[S_co]):
     def agg(self, **aggregates: tuple[str, str]) -> S_co:
         """Aggregate each group, and emit the updated aggregates after each row.
 
-        An emitted row has the key and the aggregates of all rows of its group up to this row.
+        An emitted row has the key and the aggregates of all rows of its group up to this row. In
+        batch mode, each group has one row, which is emitted when the input has ended.
 
         Arguments:
             aggregates: a pair (column, function) for each column of the result. The functions are

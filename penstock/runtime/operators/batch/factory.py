@@ -17,6 +17,7 @@ from penstock.runtime.operators.batch.sorted_input import (
     FinalWindows,
     SortedInput,
 )
+from penstock.runtime.operators.columns.choice import make_final_columns_operator
 from penstock.runtime.operators.windowing.general.window_operator import WindowOperator
 
 __all__ = ["make_batch_operator"]
@@ -58,6 +59,8 @@ def make_batch_operator(operator: Operator, made: RunningOperator) -> RunningOpe
     keys = [None if one is None else method_of(one, "get_key") for one in (first, second)]
     if kind in _FINAL:
         return _FINAL[kind](operator.function, made.context, keys[0])  # type: ignore[arg-type]
+    if kind is OperatorKind.KEYED_COLUMNS and operator.function.window is None:
+        return make_final_columns_operator(operator.function, made.context)
     batch: RunningOperator = made
     if kind in _SORTED:
         batch = _with(SortedInput, made).sort(keys)

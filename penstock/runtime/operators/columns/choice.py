@@ -9,7 +9,7 @@ from penstock.dataflow.windows import SlidingEventTimeWindows, TumblingEventTime
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.context import OperatorContext
 
-__all__ = ["make_columns_operator"]
+__all__ = ["make_columns_operator", "make_final_columns_operator"]
 
 #: The windows whose groups are kept in arrays.
 _IN_ARRAYS = (TumblingEventTimeWindows, SlidingEventTimeWindows)
@@ -31,3 +31,12 @@ def make_columns_operator(
     if isinstance(window.assigner, _IN_ARRAYS) and not window.allowed_lateness:
         return WindowAggregationOperator(function, context)
     return RowWindowOperator(function, context)
+
+
+def make_final_columns_operator(
+    function: ColumnAggregation, context: OperatorContext
+) -> RunningOperator:
+    """Return a new operator for an aggregation without windows in batch mode."""
+    from penstock.runtime.operators.columns.final_aggregation import FinalAggregationOperator
+
+    return FinalAggregationOperator(function, context)

@@ -32,6 +32,12 @@ class RunningAggregationOperator(AggregationOperator):
 
     def _aggregate(self, rows: AggregationInput, batch: RecordBatch) -> RecordBatch:
         """Add rows to their groups, and return the new values for each row."""
+        results = self._add(rows)
+        columns = {one.name: result_column(one, results) for one in self.aggregation.aggregates}
+        return self.results.batch(rows.key_columns, columns, batch.timestamps)
+
+    def _add(self, rows: AggregationInput) -> dict[Part, Array]:
+        """Add rows to their groups, and return the new values of each part, for each row."""
         keys = rows.keys
         if len(self._groups) > MAX_GROUPS:
             self.write_state()
@@ -47,8 +53,7 @@ class RunningAggregationOperator(AggregationOperator):
             changed.append((part, groups.last_of(running)))
         for part, last in changed:
             table.values_of(part)[slots] = last
-        columns = {one.name: result_column(one, results) for one in self.aggregation.aggregates}
-        return self.results.batch(rows.key_columns, columns, batch.timestamps)
+        return results
 
     def _has_floats(self, part: Part) -> bool:
         """Return whether the values of a part are floats already, for all groups."""
