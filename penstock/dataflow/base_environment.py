@@ -385,7 +385,8 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings, PythonDependencySettings)
                 "sinks and other operators that were added since the one before"
             )
         self._executions.compiled |= (part := graph.upstream(wanted))
-        return with_caches(graph.part(part), wanted, self._caches)
+        resumed = current_options().resume is not None
+        return with_caches(graph.part(part), wanted, self._caches, resumed)
 
     def _add_operator(
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None

@@ -29,12 +29,14 @@ class CacheSink(Sink):
 
     Arguments:
         folder: an existing folder on this machine.
+        resumed: whether the job resumes from a snapshot. The folder then lacks the records from
+            before the snapshot, so it is never complete.
     """
 
     exactly_once = True
 
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: str, resumed: bool = False) -> None:
+        self.folder, self.resumed = folder, resumed
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """Return a writer of files."""
@@ -42,7 +44,7 @@ class CacheSink(Sink):
 
     def create_committer(self) -> Committer:
         """Return a committer that gives files their final names."""
-        return _CacheCommitter(Path(self.folder))
+        return _CacheCommitter(Path(self.folder), self.resumed)
 
 
 class _CacheWriter(SinkWriter):
@@ -94,8 +96,8 @@ class _CacheWriter(SinkWriter):
 
 
 class _CacheCommitter(Committer):
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, resumed: bool) -> None:
+        self._folder, self._resumed = folder, resumed
 
     def commit(self, committables: list[Committable]) -> None:
         for item in committables:
@@ -108,4 +110,5 @@ class _CacheCommitter(Committer):
         del lineage, uid
         if not self._folder.exists():
             raise JobError(f"the folder of a cached stream is gone: {self._folder}")
-        (self._folder / COMPLETE).touch()
+        if not self._resumed:
+            (self._folder / COMPLETE).touch()

@@ -43,14 +43,19 @@ class RecordCache:
         """Return a function that emits pairs (event time, record)."""
         return WithTimestamp()
 
-    def sink(self) -> CacheSink:
-        """Return a sink that writes the records of the next execution."""
+    def sink(self, resumed: bool) -> CacheSink:
+        """Return a sink that writes the records of the next execution.
+
+        Arguments:
+            resumed: whether the execution resumes from a snapshot. It has not all records then, so
+                an execution after it computes them again.
+        """
         if self._folder is None:
             self._folder = TemporaryFolder("cache")
             weakref.finalize(self, self._folder.remove)
         self._runs += 1
         self._run().mkdir()
-        return CacheSink(str(self._run()))
+        return CacheSink(str(self._run()), resumed)
 
     def source(self) -> CacheSource:
         """Return a source that reads the stored records."""

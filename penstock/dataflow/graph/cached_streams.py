@@ -24,8 +24,8 @@ class StoredRecords(Protocol):
     def with_timestamps(self) -> Any:
         """Return a process function that emits what the sink stores, if records have times."""
 
-    def sink(self) -> Any:
-        """Return a sink that stores the records."""
+    def sink(self, resumed: bool) -> Any:
+        """Return a sink that stores the records, as far as an execution has all of them."""
 
     def source(self) -> Any:
         """Return a source of the stored records."""
@@ -38,6 +38,7 @@ def with_caches(
     graph: JobGraph,
     wanted: Iterable[int],
     caches: Mapping[int, tuple[StoredRecords, OperatorOutput]],
+    resumed: bool,
 ) -> JobGraph:
     """Return a graph that reads cached streams that are stored, and stores the others.
 
@@ -45,6 +46,7 @@ def with_caches(
         graph: the operators of the next execution.
         wanted: the ids of the operators for which the program is executed.
         caches: for the id of each cached operator, its records and the output to store.
+        resumed: whether the next execution resumes from a snapshot.
     """
     here = {id: caches[id] for id in caches if any(one.id == id for one in graph.operators)}
     stored = {id: records for id, (records, _) in here.items() if records.is_stored}
@@ -67,5 +69,6 @@ def with_caches(
                 stamped = made.add(OperatorKind.PROCESS, "Event Times", records.with_timestamps())
                 made.connect([output], stamped)
                 output = OperatorOutput(stamped)
-            made.connect([output], made.add(OperatorKind.SINK, "Store Records", records.sink()))
+            sink = made.add(OperatorKind.SINK, "Store Records", records.sink(resumed))
+            made.connect([output], sink)
     return made

@@ -10,8 +10,10 @@ import pytest
 
 from penstock import (
     CachedDataStream,
+    FileSink,
     GraphError,
     JobError,
+    JsonLines,
     MapFunction,
     RestartStrategies,
     RuntimeExecutionMode,
@@ -19,6 +21,9 @@ from penstock import (
     TumblingEventTimeWindows,
     WatermarkStrategy,
 )
+from penstock.dataflow.program import RunOptions, run_options
+from tests.processes.harness import committed
+from tests.processes.parts import PartedSource, let_go
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,42 @@ def test_a_restarted_execution_stores_each_record_once(tmp_path: Path):
     calls = _calls(tmp_path)
     assert _seconds(visits) == list(range(1_000))
     assert _calls(tmp_path) == calls
+
+
+def test_a_program_that_resumes_has_not_all_records_and_computes_them_again(tmp_path: Path):
+    """Its folder is another one than that of the program that failed."""
+    gate, snapshots = tmp_path / "gate", []
+
+    def fail_once(number: int) -> int:
+        if number == 150 and not (tmp_path / "failed").exists():
+            (tmp_path / "failed").touch()
+            raise ValueError("once")
+        return number
+
+    def let_the_rest_go(event: dict[str, Any]) -> None:
+        if event["event"] == "snapshot":
+            snapshots.append(event["number"])
+            if len(snapshots) == 3:
+                let_go(gate)
+
+    def run(resume: str | None) -> Any:
+        env = _env().set_parallelism(1).enable_checkpointing(5)
+        env.get_checkpoint_config().set_checkpoint_storage_dir(tmp_path / "job")
+        env.set_restart_strategy(RestartStrategies.no_restart())
+        numbers = env.from_source(PartedSource(gate, 2, lambda i: i, 200)).uid("numbers")
+        cached = numbers.map(fail_once).uid("failing").cache()
+        cached.sink_to(FileSink(tmp_path / "out", JsonLines())).uid("sink")
+        with run_options(RunOptions(resume=resume, progress=let_the_rest_go)):
+            env.execute()
+        return env, cached
+
+    with pytest.raises(JobError, match="once"):
+        run(None)
+    env, cached = run("newest")
+    assert sorted(committed(tmp_path / "out")) == list(range(200))
+    for folder in "ab":
+        env.get_checkpoint_config().set_checkpoint_storage_dir(tmp_path / folder)
+        assert sorted(cached.execute_and_collect()) == list(range(200))
 
 
 def test_an_unbounded_stream_is_not_cached():
