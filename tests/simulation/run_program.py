@@ -13,6 +13,7 @@ import trio.testing
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.graph.batch_mode import in_runtime_mode
 from penstock.runtime.control.job_code import JobCode, pack
 from penstock.runtime.control.record_class_search import record_classes
 from penstock.runtime.jobmanager.job_settings import JobSettings
@@ -53,7 +54,8 @@ def program(build: Build, config: JobConfig) -> bytes:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(config.parallelism)
     build(env)
-    return pack(JobCode(env._graph, config, types=record_classes(env._graph, ())))
+    graph, config = in_runtime_mode(env._graph, config)
+    return pack(JobCode(graph, config, types=record_classes(graph, ())))
 
 
 def run_program(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ class FiniteJob:
         choices: of the shape.
         sources: one or two.
         count: numbers of each source.
+        splits: of a source that reads splits with pauses; each has every so many numbers.
         rate: numbers each second, of a generator; None reads splits with pauses instead.
         blocking: of splits with pauses: read in threads.
         spread: how the sources are connected with the rest.
@@ -40,6 +42,7 @@ class FiniteJob:
         second_sink: the input goes to a second sink as well.
         beside: the second source goes past the shape and comes to the same last task, slowly. So
             the shape's input ends, and its hooks run, while other tasks go on.
+        batch: the job runs in batch mode.
     """
 
     ledger: int
@@ -47,12 +50,14 @@ class FiniteJob:
     choices: Choices
     sources: int
     count: int
+    splits: int
     rate: float | None
     blocking: bool
     spread: str
     apart: bool
     second_sink: bool
     beside: bool
+    batch: bool
     endless = False
 
     @property
@@ -90,12 +95,13 @@ class FiniteJob:
 
     def _source(self, env: StreamExecutionEnvironment, number: int) -> DataStream:
         first, count, name = SECOND * number, self.count, f"source {number}"
-        strategy = in_order(int) if SHAPES[self.shape].timed_sources else None
+        strategy = in_order(int) if self.choices.source_times else None
         if self.beside and number == 1:
             slow = GeneratorSource(lambda i: i, self.count, 80.0, clock=trio.current_time)
             return env.from_source(slow, None, name).uid(name)
         if self.rate is None:
-            lines = [[str(i + first) for i in range(count) if i % 3 == part] for part in range(3)]
+            parts = range(self.splits)
+            lines = [[str(i + first) for i in range(part, count, len(parts))] for part in parts]
             paced = PacedSource(self.ledger, lines, 0.004, self.blocking, strategy is not None)
             read = env.from_source(paced, strategy, name).uid(name)
             return read.map(lambda text: int(text)).uid(f"{name} numbers")
@@ -105,7 +111,9 @@ class FiniteJob:
 
     def expected(self, output: Counter[Any], parallelism: int) -> Counter[Any]:
         """Return the output that the job must have."""
-        expected = SHAPES[self.shape].expect(self.inputs, self.choices, parallelism)
+        shape = SHAPES[self.shape]
+        expect = (shape.final if self.batch else None) or shape.expect
+        expected = expect(self.inputs, self.choices, parallelism)
         if self.second_sink:
             expected += Counter(("input", i) for i in self.inputs)
         if self.beside:
@@ -162,23 +170,37 @@ class EndlessJob:
 RandomJob = FiniteJob | EndlessJob
 
 
-def draw_job(rng: random.Random, ledger: int) -> RandomJob:
-    """Draw a job that writes to a ledger."""
-    if rng.random() < 0.12:
+def draw_job(
+    rng: random.Random, ledger: int, batch: bool = False, shapes: Collection[str] = ()
+) -> RandomJob:
+    """Draw a job that writes to a ledger.
+
+    Arguments:
+        rng: of all choices.
+        ledger: the number of the ledger.
+        batch: the job runs in batch mode.
+        shapes: one of these; any, if there are none.
+    """
+    if not batch and not shapes and rng.random() < 0.12:
         return EndlessJob(ledger, rng.choice([2, 3, 5]), rng.random() < 0.3, rng.random() < 0.5)
-    weights = [shape.weight for shape in SHAPES.values()]
-    (shape,) = rng.choices(list(SHAPES), weights)
+    names = [name for name in shapes or SHAPES if not (batch and SHAPES[name].looped)]
+    (shape,) = rng.choices(names, [SHAPES[name].weight for name in names])
+    source_times = SHAPES[shape].source_times
+    if source_times is None:
+        source_times = rng.random() < 0.6
     sources = 1 if rng.random() < 0.5 else 2
     return FiniteJob(
         ledger,
         shape,
-        Choices(rng.choice([3, 12]), rng.random() < 0.6, rng.random() < 0.5),
+        Choices(rng.choice([3, 12]), rng.random() < 0.6, rng.random() < 0.5, source_times),
         sources=sources,
         count=rng.choice([30, 60]),
+        splits=rng.choice([3, 3, 7]),
         rate=None if rng.random() < 0.4 else rng.choice([150.0, 400.0]),
         blocking=rng.random() < 0.5,
         spread=rng.choice(["rebalance", "", "shuffle", "rescale", "global_"]),
         apart=rng.random() < 0.3,
         second_sink=rng.random() < 0.3,
         beside=sources == 2 and rng.random() < 0.5,
+        batch=batch,
     )

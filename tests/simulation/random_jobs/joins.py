@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock import Time, TumblingEventTimeWindows
 from penstock.dataflow.streams import DataStream
-from tests.simulation.random_jobs.windows import STEP, timed
+from tests.simulation.random_jobs.windows import STEP, punctual
 
 __all__ = ["expected_pairs", "joined_pairs"]
 
@@ -16,9 +16,9 @@ __all__ = ["expected_pairs", "joined_pairs"]
 WINDOW, FAR = 5, 3
 
 
-def joined_pairs(stream: DataStream, keys: int) -> DataStream:
+def joined_pairs(stream: DataStream, choices: Any) -> DataStream:
     """Join numbers with the same numbers in a window, in an interval, and as of their time."""
-    numbers = timed(stream, 1_000_000)
+    keys, numbers = choices.keys, punctual(stream, choices)
     texts = numbers.rebalance().map(lambda i: str(i)).uid("texts")
     left, right = numbers.key_by(lambda i: i % keys), texts.key_by(lambda text: int(text) % keys)
     windows = numbers.join(texts).where(lambda i: i % keys).equal_to(lambda text: int(text) % keys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,9 @@ from penstock.snapshot.storage.store import Store
 from tests.simulation.cluster import HookedDiskFiles
 from tests.simulation.job import LEDGERS, Ledger
 from tests.simulation.processes import KILLED, Killed, Machine, Process
-from tests.simulation.random_jobs.disturbance import Fault, draw_faults, draw_kinds
+from tests.simulation.random_jobs.disturbance import Fault, Moment, draw_faults, draw_kinds
 from tests.simulation.random_jobs.job import RandomJob, draw_job
-from tests.simulation.random_jobs.settings import draw_config, draw_modes
+from tests.simulation.random_jobs.settings import BATCH, draw_config, draw_modes
 from tests.simulation.run_program import program
 from tests.simulation.scheduler import seed_scheduler
 
@@ -47,6 +47,7 @@ class CaseResult:
         modes: the modes that it had to draw from.
         description: of the job.
         lost, doubled: records that are missing, or there too often.
+        late: records that were late, in a job of which none may be.
         repeats: records may be repeated, as documented: a run with at least once had a failure.
         hung: a run did not end.
         crashes: exceptions that nothing expected.
@@ -59,6 +60,7 @@ class CaseResult:
     description: str
     lost: Counter[Any] = field(default_factory=Counter)
     doubled: Counter[Any] = field(default_factory=Counter)
+    late: Counter[Any] = field(default_factory=Counter)
     repeats: bool = False
     hung: bool = False
     crashes: list[BaseException] = field(default_factory=list)
@@ -73,22 +75,26 @@ class CaseResult:
     @property
     def right(self) -> bool:
         """Return whether the output is what was promised."""
-        wrong = self.lost or self.hung or self.crashes or (self.doubled and not self.repeats)
-        return not wrong
+        doubled = self.doubled and not self.repeats
+        return not (self.lost or doubled or self.late or self.hung or self.crashes)
 
 
-def run_case(seed: int, modes: Sequence[str] | None = None) -> CaseResult:
+def run_case(
+    seed: int, modes: Sequence[str] | None = None, shapes: Collection[str] = ()
+) -> CaseResult:
     """Run the case of a seed.
 
     Arguments:
         seed: of everything.
         modes: to draw from; drawn as well if it is None.
+        shapes: to draw from; all if there are none.
     """
     rng = random.Random(seed)
     drawn = draw_modes(rng)
+    modes = list(modes or drawn)
     ledger = LEDGERS[seed] = Ledger(rng=random.Random(seed))
-    job = draw_job(rng, seed)
-    case = _Case(rng, job, ledger, CaseResult(seed, list(modes or drawn), str(job)))
+    job = draw_job(rng, seed, modes == [BATCH], shapes)
+    case = _Case(rng, job, ledger, CaseResult(seed, modes, str(job)))
     seed_scheduler(seed)
     shm = Path("/dev/shm")
     try:
@@ -103,6 +109,8 @@ def run_case(seed: int, modes: Sequence[str] | None = None) -> CaseResult:
         del LEDGERS[seed]
     output = ledger.output()
     expected = job.expected(output, case.parallelism)
+    for record in [record for record in output if record[0] == "late"]:
+        case.result.late[record] = output.pop(record)
     case.result.lost, case.result.doubled = expected - output, output - expected
     if case.result.repeats:
         # With repeated records the last counts are higher, and take the place of the right ones.
@@ -126,7 +134,8 @@ class _Case:
     def __init__(
         self, rng: random.Random, job: RandomJob, ledger: Ledger, result: CaseResult
     ) -> None:
-        self._rng, self._job, self._ledger, self.result = rng, job, ledger, result
+        self._rng, self._job, self.ledger, self.result = rng, job, ledger, result
+        self.batch = result.modes == [BATCH]
         self._kinds = draw_kinds(rng)
         self._delay = rng.choice([0.001, 0.004, 0.008])
         self.parallelism, self._fuse = rng.choice([1, 2, 2, 2, 3]), True
@@ -138,9 +147,8 @@ class _Case:
         async with trio.open_nursery() as nursery:
             machine = Machine(self._rng, nursery, self._delay)
             for number in range(RUNS):
-                run = _Run(
-                    self, machine, draw_faults(self._rng, self._kinds) if number < RUNS - 1 else []
-                )
+                faults = draw_faults(self._rng, self._kinds, self.batch)
+                run = _Run(self, machine, faults if number < RUNS - 1 else [])
                 over = await run.to_its_end(resume=number > 0, last=number == RUNS - 1)
                 self.result.crashes += machine.crashes
                 if over or not self._goes_on():
@@ -193,7 +201,7 @@ class _Case:
 
     def went_on(self, before: Counter[int]) -> bool:
         """Return whether all splits of an endless source have given more than `before`."""
-        now = self._job.progress(self._ledger.output())
+        now = self._job.progress(self.ledger.output())
         return all(now[n] >= before[n] + PROGRESS for n in range(self._job.splits))
 
     @property
@@ -207,13 +215,13 @@ class _Case:
         With repeated records, a snapshot may hold output of one subtask that is ahead of the
         positions of the source. The records of the other subtasks come when the job is resumed.
         """
-        output = self._ledger.output()
+        output = self.ledger.output()
         return self.result.repeats and bool(self._job.expected(output, self.parallelism) - output)
 
     @property
     def progress(self) -> Counter[int]:
         """Return how far each split of an endless source has come."""
-        return self._job.progress(self._ledger.output()) if self.endless else Counter()
+        return self._job.progress(self.ledger.output()) if self.endless else Counter()
 
     def choose(self, processes: list[Process]) -> list[Process]:
         """Return one of these, or none if there is none."""
@@ -234,7 +242,13 @@ class _Run:
         self._process = machine.process("jobmanager")
         self._job: JobManager | None = None
         self._outcome: Any = None
-        self._snapshots = self._in_flight = 0
+        self._in_flight = 0
+        #: How often what a fault may wait for has happened.
+        self._moments = Counter[str]()
+        #: The fault that happens next, and how often its moment must have come.
+        self._aimed: Fault | None = None
+        self._wanted, self._struck = 0, trio.Event()
+        case.ledger.on_commit = self._committing
         self._failed = self._stopping = False
         self._kills_before_start = 0
         self.running = self.refused = False
@@ -286,6 +300,10 @@ class _Run:
         files = HookedDiskFiles()
 
         def hook(operation: str, path: Path) -> None:
+            if operation == "make_folder" and path.parent.name == "checkpoints":
+                self._comes("create")
+            elif operation == "link" and path.name == "manifest":
+                self._comes("publish")
             if self._process.dead:
                 raise Killed
 
@@ -308,11 +326,12 @@ class _Run:
             return
         what, case = event["event"], self._case
         if what == "snapshot":
-            self._snapshots += 1
             self._in_flight = event["log_records"]
             case.count("snapshots")
+            self._comes("snapshot")
         elif what == "running":
             self.running = True
+            self._comes("running")
         elif what == "restarting":
             self._failed = True
             case.count("restarts")
@@ -328,15 +347,33 @@ class _Run:
 
     async def _disturb(self, before: Counter[int]) -> None:
         for fault in self._faults:
-            wanted = self._snapshots + fault.snapshots
-            while self._snapshots < wanted:
-                await trio.sleep(0.002)
-            await trio.sleep(fault.delay_seconds)
-            self._strike(fault)
+            self._struck, self._wanted = trio.Event(), self._moments[fault.moment] + fault.count
+            self._aimed = fault
+            if fault.count:
+                await self._struck.wait()
+            if not fault.count or fault.delay_seconds:
+                await trio.sleep(fault.delay_seconds)
+                self._strike(fault)
         if self._case.endless and not self._process.dead:
             while not self._case.went_on(before):
                 await trio.sleep(0.01)
             self._stop()
+
+    def _comes(self, moment: Moment) -> None:
+        """Count a moment. If a fault waits for it, it happens, at once or after its delay."""
+        self._moments[moment] += 1
+        fault = self._aimed
+        if fault is not None and fault.count and self._moments[fault.moment] >= self._wanted:
+            self._aimed = None
+            if not fault.delay_seconds:
+                self._strike(fault)
+            self._struck.set()
+
+    def _committing(self, moment: str) -> None:
+        """Count what a committer does. It does no more if its JobManager is killed meanwhile."""
+        self._comes("commit" if moment == "commit" else "committed")
+        if self._process.dead:
+            raise Killed
 
     def _stop(self) -> None:
         if self._job is not None:

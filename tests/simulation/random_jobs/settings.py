@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import random
 
-from penstock.dataflow.config import CheckpointingMode, JobConfig, RestartStrategy
+from penstock.dataflow.config import (
+    CheckpointingMode,
+    JobConfig,
+    RestartStrategy,
+    RuntimeExecutionMode,
+)
 
-__all__ = ["MODES", "draw_config", "draw_modes"]
+__all__ = ["BATCH", "MODES", "draw_config", "draw_modes"]
 
+#: The mode without snapshots in the middle, which emits final results only.
+BATCH = "batch"
 #: Each with its aligned checkpoint timeout.
 MODES: dict[str, tuple[CheckpointingMode, float]] = {
     "exactly once": (CheckpointingMode.EXACTLY_ONCE, 0.0),
@@ -15,12 +22,20 @@ MODES: dict[str, tuple[CheckpointingMode, float]] = {
     "unaligned after 5 ms": (CheckpointingMode.UNALIGNED, 0.005),
     "synchronous": (CheckpointingMode.SYNCHRONOUS, 0.0),
     "at least once": (CheckpointingMode.AT_LEAST_ONCE, 0.0),
+    BATCH: (CheckpointingMode.NONE, 0.0),
 }
+
+#: The runtime modes of streaming, and of batch.
+RUNTIME_MODES = (RuntimeExecutionMode.STREAMING, RuntimeExecutionMode.BATCH)
 
 
 def draw_modes(rng: random.Random) -> list[str]:
-    """Draw the modes of a case: one for all of its runs, or any for each."""
-    return list(MODES) if rng.random() < 0.25 else [rng.choice(list(MODES))]
+    """Draw the modes of a case: one for all of its runs, or any of streaming mode for each."""
+    streaming = [mode for mode in MODES if mode != BATCH]
+    chance = rng.random()
+    if chance < 0.15:
+        return [BATCH]
+    return streaming if chance < 0.35 else [rng.choice(streaming)]
 
 
 def draw_config(
@@ -39,10 +54,12 @@ def draw_config(
         checkpoint_timeout_seconds=rng.choice([60 * delay, 60.0, 60.0, 60.0]),
         tolerable_failures=1_000_000,
         retained=rng.choice([1, 2]),
-        inline_threshold=rng.choice([0, 1 << 20, 1 << 20]),
+        inline_threshold=rng.choice([0, 0, 1 << 20]),
         restart=RestartStrategy("fixed_delay", None, 0.0),
         batch_records=rng.choice([1, 4, 64]),
         channel_batches=rng.choice([1, 2]),
         buffer_timeout_seconds=rng.choice([0.0, 0.005]),
-        memory_bytes=rng.choice([512 << 20, 1 << 20]),
+        # With the smaller one, entries are evicted to RocksDB all the time.
+        memory_bytes=rng.choice([512 << 20, 1 << 12]),
+        runtime_mode=RUNTIME_MODES[mode == BATCH],
     )

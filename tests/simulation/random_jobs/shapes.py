@@ -52,11 +52,14 @@ class Choices:
         keys: how many different keys there are.
         hook: the functions emit at the end of input.
         mutable: state is changed in place.
+        source_times: the sources have the event times, and watermarks for which nothing is late.
+            Otherwise the shape gives event times, if it has some, and no watermark is in the way.
     """
 
     keys: int
     hook: bool
     mutable: bool
+    source_times: bool
 
 
 #: Made of the environment, the stream, and the choices.
@@ -72,15 +75,19 @@ class Shape:
     Arguments:
         build: puts it together.
         expect: says what comes out.
+        final: says what comes out in batch mode, if that is less.
+        looped: it has a loop, so there is no batch mode.
         fixed: it fits no other parallelism once it has run.
-        timed_sources: the sources have watermarks.
+        source_times: the sources have event times: always, never, or as it is drawn (None).
         weight: how often it is drawn, beside the others.
     """
 
     build: Build
     expect: Expect
+    final: Expect | None = None
+    looped: bool = False
     fixed: bool = False
-    timed_sources: bool = False
+    source_times: bool | None = False
     weight: int = 2
 
 
@@ -293,6 +300,21 @@ def _counts(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counte
     return _upto(Counter(i % choices.keys for i in inputs), hook=False)
 
 
+def _totals(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    counts = Counter(i % choices.keys for i in inputs)
+    return Counter(("count", key, count) for key, count in counts.items())
+
+
+def _totals_of_copies(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    return _totals([i for i in inputs for _ in range(parallelism)], choices, 1)
+
+
+def _split_totals(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    odd = [i for i in inputs if i % 2]
+    sides = Counter[Any](("odd" if i % 2 else "even", i) for i in inputs)
+    return sides + _totals(odd, choices, parallelism)
+
+
 def _counts_of_copies(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
     return _counts([i for i in inputs for _ in range(parallelism)], choices, 1)
 
@@ -374,11 +396,11 @@ def _sessions(env: StreamExecutionEnvironment, stream: DataStream, choices: Choi
 
 
 def _sliding(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
-    return windows.sliding_contents(stream, choices.keys, choices.mutable)
+    return windows.sliding_contents(stream, choices)
 
 
 def _purged(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
-    return windows.purged_members(stream, choices.keys, choices.mutable)
+    return windows.purged_members(stream, choices)
 
 
 def _source_windows(
@@ -394,7 +416,7 @@ def _count_windows(
 
 
 def _joins(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
-    return joins.joined_pairs(stream, choices.keys)
+    return joins.joined_pairs(stream, choices)
 
 
 def _pairs(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
@@ -418,39 +440,41 @@ def _full_windows(inputs: Sequence[int], choices: Choices, parallelism: int) -> 
 
 
 SHAPES = {
-    "count": Shape(_count, _counts),
-    "reduce": Shape(_reduce, _counts),
+    "count": Shape(_count, _counts, _totals),
+    "reduce": Shape(_reduce, _counts, _totals),
     "process": Shape(_process, _counts_to_the_end),
     "map with state": Shape(_map_with_state, _counts, weight=1),
     "states": Shape(_states, _counts_to_the_end, weight=3),
     "diamond": Shape(_diamond, _both_ways),
-    "broadcast": Shape(_broadcast, _counts_of_copies, fixed=True, weight=1),
+    "broadcast": Shape(_broadcast, _counts_of_copies, _totals_of_copies, fixed=True, weight=1),
     "timers": Shape(_timers, _each_later, weight=3),
     "event timers": Shape(_event_timers, _each_later, weight=3),
-    "timer loop": Shape(_timer_loop, _visited_later, weight=3),
-    "event timer loop": Shape(_event_timer_loop, _visited_later, weight=3),
-    "side outputs": Shape(_sides, _split),
+    "timer loop": Shape(_timer_loop, _visited_later, looped=True, weight=3),
+    "event timer loop": Shape(_event_timer_loop, _visited_later, looped=True, weight=3),
+    "side outputs": Shape(_sides, _split, _split_totals),
     "two inputs": Shape(_two_inputs, _counts_of_both, weight=3),
     "broadcast state": Shape(_broadcast_state, _seen_everywhere, fixed=True),
     "keyed broadcast state": Shape(_keyed_broadcast_state, _seen_and_own, fixed=True),
     "operator list": Shape(_operator_list, _held),
-    "second input loop": Shape(_second_input_loop, _all_visited, weight=3),
-    "loop": Shape(_loop, _all_visited, weight=3),
-    "wide loop": Shape(_wide_loop, _all_visited, weight=4),
-    "two loops": Shape(_two_loops, _visited_twice),
-    "shared loop": Shape(_shared_loop, _all_visited, weight=3),
+    "second input loop": Shape(_second_input_loop, _all_visited, looped=True, weight=3),
+    "loop": Shape(_loop, _all_visited, looped=True, weight=3),
+    "wide loop": Shape(_wide_loop, _all_visited, looped=True, weight=4),
+    "two loops": Shape(_two_loops, _visited_twice, looped=True),
+    "shared loop": Shape(_shared_loop, _all_visited, looped=True, weight=3),
     "requests": Shape(async_functions.requests, _each_later, weight=3),
     "timed requests": Shape(async_functions.timed_requests, _each_later, weight=3),
-    "request loop": Shape(async_functions.loop, _all_visited, weight=3),
-    "event time request loop": Shape(async_functions.event_time_loop, _visited_later, weight=3),
+    "request loop": Shape(async_functions.loop, _all_visited, looped=True, weight=3),
+    "event time request loop": Shape(
+        async_functions.event_time_loop, _visited_later, looped=True, weight=3
+    ),
     "tumbling": Shape(_tumbling, _members),
     "sessions": Shape(_sessions, _members),
-    "sliding": Shape(_sliding, _in_windows),
-    "purged": Shape(_purged, _members, weight=4),
-    "source windows": Shape(_source_windows, _placed, timed_sources=True, weight=4),
+    "sliding": Shape(_sliding, _in_windows, source_times=None),
+    "purged": Shape(_purged, _members, source_times=None, weight=4),
+    "source windows": Shape(_source_windows, _placed, source_times=True, weight=4),
     "count windows": Shape(_count_windows, _full_windows, weight=1),
-    "joins": Shape(_joins, _pairs, weight=3),
-    "columns": Shape(columns.running_counts, _counts, weight=3),
+    "joins": Shape(_joins, _pairs, source_times=None, weight=3),
+    "columns": Shape(columns.running_counts, _counts, _totals, weight=3),
     "column windows": Shape(columns.aggregated_windows, columns.expected_windows, weight=3),
     "column sessions": Shape(columns.aggregated_sessions, columns.expected_sessions, weight=3),
 }

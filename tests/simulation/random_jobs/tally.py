@@ -29,7 +29,7 @@ class Tally:
 
     Arguments:
         programs: how many there were, by mode.
-        lost, doubled, hung, crashed: programs that went wrong in this way, by mode.
+        lost, doubled, late, hung, crashed: programs that went wrong in this way, by mode.
         happened: kills, stops, resumes and the like.
         failed: the seeds of those that went wrong.
     """
@@ -37,6 +37,7 @@ class Tally:
     programs: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
     doubled: Counter[str] = field(default_factory=Counter)
+    late: Counter[str] = field(default_factory=Counter)
     hung: Counter[str] = field(default_factory=Counter)
     crashed: Counter[str] = field(default_factory=Counter)
     happened: Counter[str] = field(default_factory=Counter)
@@ -48,6 +49,7 @@ class Tally:
         self.programs[mode] += 1
         self.lost[mode] += bool(result.lost) and not result.hung and not result.crashes
         self.doubled[mode] += bool(result.doubled) and not result.repeats
+        self.late[mode] += bool(result.late)
         self.hung[mode] += result.hung
         self.crashed[mode] += bool(result.crashes)
         self.happened += result.happened
@@ -60,6 +62,7 @@ class Tally:
             (self.programs, other.programs),
             (self.lost, other.lost),
             (self.doubled, other.doubled),
+            (self.late, other.late),
             (self.hung, other.hung),
             (self.crashed, other.crashed),
             (self.happened, other.happened),
@@ -80,17 +83,22 @@ class Tally:
         """Return one line with the sums."""
         line = (
             f"programs {self.programs.total()} · lost {self.lost.total()} · "
-            f"doubled {self.doubled.total()} · hung {self.hung.total()}"
+            f"doubled {self.doubled.total()} · hung {self.hung.total()} · "
+            f"late without cause {self.late.total()}"
         )
         return line + (f" · crashed {self.crashed.total()}" if self.crashed.total() else "")
 
     def table(self) -> str:
         """Return the sums of each mode, and what happened."""
-        lines = [f"{'mode':24}{'programs':>10}{'lost':>6}{'doubled':>9}{'hung':>6}{'crashed':>9}"]
+        lines = [
+            f"{'mode':24}{'programs':>10}{'lost':>6}{'doubled':>9}{'late':>6}{'hung':>6}"
+            f"{'crashed':>9}"
+        ]
         for mode in [*MODES, "changing"]:
             lines.append(
                 f"{mode:24}{self.programs[mode]:>10}{self.lost[mode]:>6}"
-                f"{self.doubled[mode]:>9}{self.hung[mode]:>6}{self.crashed[mode]:>9}"
+                f"{self.doubled[mode]:>9}{self.late[mode]:>6}{self.hung[mode]:>6}"
+                f"{self.crashed[mode]:>9}"
             )
         happened = " · ".join(f"{what} {n}" for what, n in sorted(self.happened.items()))
         return "\n".join([*lines, happened])
@@ -103,7 +111,8 @@ def describe(result: CaseResult) -> str:
     return "\n  ".join(
         [
             f"seed {result.seed} ({result.mode}): lost {result.lost.total()}, doubled "
-            f"{result.doubled.total()}, hung {result.hung}, crashes {len(result.crashes)}",
+            f"{result.doubled.total()}, late {result.late.total()}, hung {result.hung}, "
+            f"crashes {len(result.crashes)}",
             *what,
             f"lost {dict(result.lost.most_common(3))}",
             f"doubled {dict(result.doubled.most_common(3))}",
