@@ -23,7 +23,7 @@ from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.runtime.jobmanager import jobmanager
 from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
 from penstock.runtime.operators.batch import factory as batch_factory
-from penstock.runtime.taskmanager import task_factory
+from penstock.runtime.taskmanager import protocol_choice
 from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.protocols.at_least_once import AtLeastOnceProtocol
 from penstock.snapshot.protocols.events import (
@@ -82,11 +82,11 @@ class NeverBlocks(AlignedProtocol):
 
 
 def never_aligns(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(task_factory, "AtLeastOnceProtocol", NeverAligns)
+    patch.setattr(protocol_choice, "AtLeastOnceProtocol", NeverAligns)
 
 
 def never_blocks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(task_factory, "AlignedProtocol", NeverBlocks)
+    patch.setattr(protocol_choice, "AlignedProtocol", NeverBlocks)
 
 
 def forgets_tombstones(patch: pytest.MonkeyPatch) -> None:
