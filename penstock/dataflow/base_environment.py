@@ -32,6 +32,7 @@ from penstock.dataflow.config import (
 )
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import check_methods
+from penstock.dataflow.functions.state_use import never_updates
 from penstock.dataflow.graph.batch_mode import in_runtime_mode
 from penstock.dataflow.graph.cached_streams import StoredRecords, with_caches
 from penstock.dataflow.graph.compile import compile_graph
@@ -392,6 +393,12 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings, PythonDependencySettings)
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
     ) -> Operator:
         check_methods(function)
+        if never_updates(function):
+            _LOGGER.warning(
+                "%s reads a value state, and nothing in its code calls update(), so that the state "
+                "stays empty: give new values, and new lists or dicts, to update()",
+                type(function).__name__,
+            )
         return self._graph.add(kind, name, function, key_selector)
 
     def _add_cache(self, output: OperatorOutput, records: StoredRecords) -> None:

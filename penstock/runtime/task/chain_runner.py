@@ -22,6 +22,7 @@ from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.declared_type import converted_batch
 from penstock.runtime.user_code.errors import to_job_error
 from penstock.runtime.user_code.first_records import check_first_records
+from penstock.runtime.user_code.hidden_state import HiddenState
 from penstock.snapshot.state import KeyedBackend
 
 __all__ = ["ChainRunner", "TypedChainRunner"]
@@ -64,6 +65,7 @@ class ChainRunner:
         #: Whether the watermarks of the task leave its loop later than they advance in the task.
         self._held = loop is not None and not loop.watermarks.own_time
         self._nodes = {node.operator: node for node in root.walk()}
+        self._hidden: list[HiddenState] = []
         for operator in self.operators:
             if isinstance(operator, TimestampsOperator):
                 operator.connect(self)
@@ -94,12 +96,20 @@ class ChainRunner:
             except BaseException as error:
                 raise to_job_error(error, operator, []) from error
         operator_at_work.set(None)
+        self._hidden = [
+            HiddenState(one.function, one.context) for one in self.operators if not one.is_connector
+        ]
+
+    def report_hidden_state(self) -> None:
+        """Log once for each function that it keeps data outside of its state."""
+        self._hidden = [hidden for hidden in self._hidden if not hidden.report()]
 
     def close(self, source_input: SourceInput | None, gate: InputGate) -> None:
         """Close all operators and their state, the source and the feedback channels.
 
         All are closed, even if some raise an error. The first error is raised at the end.
         """
+        self.report_hidden_state()
         root = self.root.operator
         closers = [(operator, operator.close) for operator in self.operators]
         closers += [(operator, operator.close_edge_functions) for operator in self.operators]

@@ -56,6 +56,9 @@ class StateCapture:
         self._event_time = event_time
         self._in_flight = in_flight
         self.keep_state, self._wall_ms = settings.keep_state, settings.wall_clock
+        #: Whether functions were not yet examined for data outside of their state. One look is
+        #: enough for an endless job; another one follows when the task is closed.
+        self._unexamined = True
         self._with_operator_state = [
             operator for operator in chain.operators if operator.context.operator_state is not None
         ]
@@ -68,6 +71,9 @@ class StateCapture:
             kind: the kind of the snapshot.
             aligned_seconds: the time since the first barrier of the snapshot arrived, in seconds.
         """
+        if self._unexamined and self._chain.root.operator.records_in:
+            self._unexamined = False
+            self._chain.report_hidden_state()
         end, uid = self._end_of_input, self._chain.uid
         channels = self._gate.channels.values()
         snapshot = TaskSnapshot(
