@@ -8,10 +8,12 @@ Start reading at `penstock.dataflow.environment`.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from penstock.public_names import MODULE_OF
+from penstock.pyflink_layout import RefusedModules
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
@@ -438,6 +440,9 @@ __all__ = [
     "__version__",
     "async_retry_predicates",
 ]
+
+
+sys.meta_path.append(RefusedModules)
 
 
 def __getattr__(name: str) -> Any:

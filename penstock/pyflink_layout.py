@@ -13,7 +13,36 @@ from typing import Any
 
 import penstock
 
-__all__ = ["add_modules"]
+__all__ = ["RefusedModules", "add_modules"]
+
+_NO_JVM = "it is for the JVM, which Penstock does not have"
+#: The modules of PyFlink that Penstock does not have, and what to use.
+_REFUSED = {
+    "penstock.table": "it has no tables and no SQL: use DataStreams, columns (`penstock docs "
+    "columns`) or Spark (`penstock docs spark`)",
+    "penstock.ml": "it has no machine learning: call a library in a map function",
+    "penstock.fn_execution": "it has parts of PyFlink that programs do not call",
+    "penstock.java_gateway": _NO_JVM,
+    "penstock.pyflink_gateway_server": _NO_JVM,
+    "penstock.util": _NO_JVM,
+}
+
+
+class RefusedModules:
+    """Finds no module, and says what to use instead of a module of PyFlink.
+
+    Python asks it for a module that no other finder has found.
+    """
+
+    @staticmethod
+    def find_spec(fullname: str, path: Any = None, target: Any = None) -> None:
+        """Raise a `MissingNameError` for a module that only PyFlink has."""
+        del path, target
+        reason = _REFUSED.get(fullname)
+        if reason is not None:
+            from penstock.dataflow.arguments.refused_names import MissingNameError
+
+            raise MissingNameError(f"there is no module {fullname}: {reason}")
 
 
 class _AliasModule(ModuleType):

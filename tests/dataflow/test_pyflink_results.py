@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +15,8 @@ from penstock import (
     DataStream,
     EventTimeSessionWindows,
     GlobalWindows,
+    JobError,
+    ProcessWindowFunction,
     PurgingTrigger,
     Row,
     RowKind,
@@ -359,3 +362,41 @@ def test_bytes_are_a_primitive_array_of_bytes():
     texts = collection(["ab"])
     data = texts.map(lambda text: text.encode(), Types.PRIMITIVE_ARRAY(Types.BYTE()))
     assert run(data) == [b"ab"]
+
+
+# ---- plans and errors
+
+
+def test_a_union_of_keyed_streams_keeps_the_partitioning_by_key():
+    first = collection([1, 2, 3])
+    env = first.get_execution_environment().set_parallelism(2)
+    second = env.from_collection([4, 5])
+    union = first.key_by(lambda value: value % 2).union(second.key_by(lambda value: value % 2))
+    union.add_sink(print)
+    nodes = json.loads(env.get_execution_plan())["nodes"]
+    sources = {node["id"] for node in nodes if node["pact"] == "Data Source"}
+    [sink] = [node for node in nodes if node["pact"] == "Data Sink"]
+    assert {before["id"] for before in sink["predecessors"]} == sources
+    assert {before["ship_strategy"] for before in sink["predecessors"]} == {"HASH"}
+
+
+def test_a_record_without_event_time_has_none_and_keys_must_not_change():
+    assert run(collection([1]).process(WithTime())) == [(1, None)]
+    lists = collection([([1], 1)]).key_by(lambda row: row[0]).sum(1)
+    with pytest.raises(JobError, match=r"a builtins\.list can't be a key: it can change"):
+        run(lists)
+    numbers = collection([(1, 1), (1.0, 1), (True, 1)]).key_by(lambda row: row[0]).sum(1)
+    assert [count for _, count in run(numbers)] == [1, 2, 3]
+
+
+class Changing(ProcessWindowFunction):
+    def process(self, key: Any, context: Any, elements: Iterable[Any]) -> Iterable[Any]:
+        yield [element[0] for element in elements]
+        for element in elements:
+            element[0] += 100
+
+
+def test_later_firings_do_not_see_what_a_window_function_has_changed():
+    keyed = collection([1, 2, 3]).map(lambda value: [value]).key_by(lambda value: 0)
+    windows = keyed.window(GlobalWindows.create()).trigger(CountTrigger.of(1))
+    assert run(windows.process(Changing())) == [[1], [1, 2], [1, 2, 3]]

@@ -70,5 +70,24 @@ def test_names_are_imported_from_the_modules_of_pyflink():
         from penstock.datastream.functions import Nonsense  # noqa: F401
 
 
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("penstock.table", "it has no tables and no SQL"),
+        ("penstock.table.types", "it has no tables and no SQL"),
+        ("penstock.java_gateway", "it is for the JVM"),
+        ("penstock.util.java_utils", "it is for the JVM"),
+        ("penstock.ml.core", "it has no machine learning"),
+    ],
+)
+def test_an_import_of_a_module_that_only_pyflink_has_says_what_to_use(module: str, reason: str):
+    with pytest.raises(MissingNameError, match=reason):
+        importlib.import_module(module)
+    with pytest.raises(MissingNameError, match=reason):
+        exec(f"from {module} import Something")
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'penstock\.nonsense'"):
+        importlib.import_module("penstock.nonsense")
+
+
 def test_the_frozen_names_were_not_shortened():
     assert len(FROZEN["names"]) > 200 and len(FROZEN["methods"]) > 20
