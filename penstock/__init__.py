@@ -70,9 +70,7 @@ if TYPE_CHECKING:
         SlotSharingGroup,
         StateBackend,
     )
-    from penstock.dataflow.environment import (
-        StreamExecutionEnvironment,
-    )
+    from penstock.dataflow.environment import StreamExecutionEnvironment
     from penstock.dataflow.errors import (
         GraphError,
         JobError,
@@ -103,9 +101,7 @@ if TYPE_CHECKING:
         ReduceFunction,
         SinkFunction,
     )
-    from penstock.dataflow.graph.keys import (
-        KeyRefusedError,
-    )
+    from penstock.dataflow.graph.keys import KeyRefusedError
     from penstock.dataflow.job_client import (
         JobClient,
         JobID,
@@ -126,16 +122,12 @@ if TYPE_CHECKING:
         OperatorStateStore,
         ReadOnlyBroadcastState,
     )
-    from penstock.dataflow.output_tag import (
-        OutputTag,
-    )
+    from penstock.dataflow.output_tag import OutputTag
     from penstock.dataflow.program import (
         CloseableIterator,
         JobExecutionResult,
     )
-    from penstock.dataflow.sink import (
-        Sink,
-    )
+    from penstock.dataflow.sink import Sink
     from penstock.dataflow.source import (
         Source,
         Split,
@@ -175,9 +167,7 @@ if TYPE_CHECKING:
         CoGroupedStreams,
         JoinedStreams,
     )
-    from penstock.dataflow.streams.operator_settings import (
-        DataStreamSink,
-    )
+    from penstock.dataflow.streams.operator_settings import DataStreamSink
     from penstock.dataflow.time import (
         MAX_WATERMARK,
         MIN_WATERMARK,
@@ -245,9 +235,7 @@ if TYPE_CHECKING:
         WindowAssigner,
         WindowFunction,
     )
-    from penstock.runtime.serialization.record_serializers import (
-        UnsupportedTypeError,
-    )
+    from penstock.runtime.serialization.record_serializers import UnsupportedTypeError
 
 __version__ = VERSION
 
