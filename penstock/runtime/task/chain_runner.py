@@ -167,7 +167,12 @@ class ChainRunner:
         operator = node.operator
         count = out.count
         if not operator.records_out and out.arrow is None:
-            check_first_records(out.rows(), operator.name, self._codec.why_unsupported)
+            check_first_records(
+                out.rows(),
+                operator.name,
+                self._codec.why_unsupported,
+                leave_chain=bool(node.partitioners),
+            )
         operator.records_out += count
         # A consumer may change its records, and the other consumers must not see the change.
         # An Arrow batch never changes, and each consumer makes rows of its own.

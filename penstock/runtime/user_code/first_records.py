@@ -1,7 +1,8 @@
 """Check the types of the first records that an operator emits.
 
-A record that cannot be encoded works as long as it stays within an operator chain. It fails when a
-change of the program or of its parallelism sends it to another process.
+A record that cannot be encoded works as long as it stays within an operator chain. Where it leaves
+its chain, it is refused even if the next task is in the same process. Otherwise the program would
+fail as soon as it runs with another parallelism, or when a snapshot contains the record.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any
 
 from penstock.dataflow.errors import JobError
+from penstock.runtime.user_code.errors import rendered
 
 __all__ = ["check_first_records"]
 
@@ -18,17 +20,23 @@ _LOGGER = logging.getLogger("penstock")
 
 
 def check_first_records(
-    records: Sequence[Any], operator: str, why_unsupported: Callable[[Any], str | None]
+    records: Sequence[Any],
+    operator: str,
+    why_unsupported: Callable[[Any], str | None],
+    *,
+    leave_chain: bool,
 ) -> None:
-    """Refuse coroutines, and warn of other values that are no records.
+    """Refuse coroutines and values that cannot leave their chain, and warn of such values.
 
     Arguments:
         records: the first batch of records that an operator emits.
         operator: the name of the operator.
         why_unsupported: returns why a value cannot be encoded, or None if it can.
+        leave_chain: whether the records go to another task.
 
     Raises:
-        JobError: if a record is a coroutine or an asynchronous generator.
+        JobError: if a record is a coroutine or an asynchronous generator, or if it goes to another
+            task and cannot be encoded.
     """
     examples = {type(record): record for record in records}
     for kind, example in examples.items():
@@ -43,9 +51,11 @@ def check_first_records(
                 operator=operator,
             )
         why = why_unsupported(example)
+        if why is not None and leave_chain:
+            raise JobError(why, operator=operator, record=rendered(example))
         if why is not None:
             _LOGGER.warning(
-                "operator %r emits values that no other process can receive: %s. The job fails as "
+                "operator %r emits values that no other task can receive: %s. The job fails as "
                 "soon as they leave their operator chain, for example with another parallelism",
                 operator,
                 why,

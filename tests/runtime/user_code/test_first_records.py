@@ -133,12 +133,20 @@ class Plain:
         self.value = value
 
 
-def test_a_value_that_no_other_process_can_receive_is_reported_once(
+def test_a_value_that_no_other_task_can_receive_is_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING, "penstock"):
         values = stream().map(Plain).map(lambda plain: plain.value)
         assert list(values.execute_and_collect()) == [1, 2, 3]
-    (warning,) = [one for one in caplog.messages if "no other process" in one]
-    assert "operator 'Map' emits values that no other process can receive" in warning
+    (warning,) = [one for one in caplog.messages if "no other task" in one]
+    assert "operator 'Map' emits values that no other task can receive" in warning
     assert "make it a dataclass" in warning
+
+
+def test_such_a_value_is_refused_where_it_leaves_its_chain_at_any_parallelism() -> None:
+    message = failure(stream().map(Plain).key_by(lambda plain: plain.value).map(str))
+    assert (
+        "a value of type " in message and "Plain can't be carried: make it a dataclass" in message
+    )
+    assert "operator: Map" in message and "Plain object" in message
