@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import re
 import shlex
@@ -330,9 +331,10 @@ def _check_report(path: Path, ctx: click.Context) -> None:
 
 
 def reporting_errors(command: Command) -> Command:
-    """Wrap a command, so that it exits with code 1 if it raises a `PenstockError`.
+    """Wrap a command, so that it exits with code 1 if it raises a `PenstockError` or `OSError`.
 
-    The message of the error is printed on standard error.
+    The message of the error is printed on standard error. An `OSError` is raised, for example, if
+    standard output is a file on a full disk.
     """
 
     @functools.wraps(command)
@@ -341,6 +343,12 @@ def reporting_errors(command: Command) -> Command:
             return command(*args, **kwargs)
         except PenstockError as error:
             print_message(f"Error: {error}")
+            raise SystemExit(1) from None
+        except OSError as error:
+            if error.errno in (errno.EPIPE, None):
+                raise  # click handles the end of a pipe
+            where = f" [{error.filename}]" if error.filename else ""
+            print_message(f"Error: {error.strerror}{where}")
             raise SystemExit(1) from None
 
     return guarded  # type: ignore[return-value]

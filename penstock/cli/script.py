@@ -23,7 +23,7 @@ from penstock.dataflow.base_environment import local_executor
 from penstock.dataflow.config import RuntimeExecutionMode, log_level_number
 from penstock.dataflow.errors import GraphError, JobError, PenstockError
 from penstock.dataflow.graph.job_graph import OperatorOutput
-from penstock.dataflow.job_client import AsyncExecutor, JobClient
+from penstock.dataflow.job_client import AsyncExecutor, JobClient, end_job, unseen_error
 from penstock.dataflow.program import (
     CloseableIterator,
     Executor,
@@ -64,6 +64,7 @@ class MonitoredExecutor:
         self._progress = progress
         self._name = name
         self._records: list[CloseableIterator] = []
+        self._clients: list[JobClient] = []
         #: Whether the job file has executed a program.
         self.executed = False
         #: The checkpoint folder from which the user can resume the last program; None if it has
@@ -83,7 +84,20 @@ class MonitoredExecutor:
         executor = self._begin(program)
         if not isinstance(executor, AsyncExecutor):
             raise GraphError("execute_async cannot be used here; call execute()")
-        return executor.submit(program)
+        client = executor.submit(program)
+        self._clients.append(client)
+        return client
+
+    def stop(self) -> None:
+        """Begin to stop the jobs of `execute_async`, which the process then waits for."""
+        for client in self._clients:
+            end_job(client)
+
+    def wait(self) -> None:
+        """Wait for the jobs of `execute_async`; raise the first error that the file ignores."""
+        errors = [error for error in map(unseen_error, self._clients) if error is not None]
+        if errors:
+            raise errors[0]
 
     def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
         """Run a program, and return an iterator over the records of the given outputs."""
@@ -168,6 +182,7 @@ def run_job(options: JobOptions, executor: Executor | None = None) -> int:
             try:
                 with _main_module(path, options.args, options.py_files):
                     runpy.run_path(str(path), run_name="__main__")
+                    monitored.wait()
             finally:
                 monitored.close()
     except KeyboardInterrupt:
@@ -241,6 +256,7 @@ def _exited(exit: SystemExit, options: JobOptions, executor: MonitoredExecutor) 
 
 
 def _stopped(options: JobOptions, executor: MonitoredExecutor, code: int) -> int:
+    executor.stop()
     if executor.folder is not None:
         print_message(f"stopped; {_how_to_resume(options, executor)}")
     elif executor.batch:

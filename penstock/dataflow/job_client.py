@@ -11,7 +11,15 @@ from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.program import JobExecutionResult, Program
 
-__all__ = ["AsyncExecutor", "BackgroundJob", "JobClient", "JobID", "JobStatus"]
+__all__ = [
+    "AsyncExecutor",
+    "BackgroundJob",
+    "JobClient",
+    "JobID",
+    "JobStatus",
+    "end_job",
+    "unseen_error",
+]
 
 
 class JobStatus(Enum):
@@ -67,6 +75,12 @@ class BackgroundJob(Protocol):
 
     def savepoint(self) -> Future[str]:
         """Take a savepoint; return a future of its path."""
+
+    def end(self) -> None:
+        """Begin to stop the job, with a final snapshot if it has a folder; do not wait."""
+
+    def unseen_error(self) -> BaseException | None:
+        """Wait until the job has ended; return its error if nobody has asked for its result."""
 
 
 class JobClient(PyFlinkNames):
@@ -154,6 +168,20 @@ class AsyncExecutor(Protocol):
 
     def submit(self, program: Program) -> JobClient:
         """Start a program, and return a client that controls its job."""
+
+
+def end_job(client: JobClient) -> None:
+    """Begin to stop a job, because a signal ends the program; do not wait."""
+    client._job.end()
+
+
+def unseen_error(client: JobClient) -> BaseException | None:
+    """Wait until a job has ended, and return its error, unless the program knows of it.
+
+    Return None if the job has not failed, or if the program has cancelled it or has asked for its
+    result.
+    """
+    return client._job.unseen_error()
 
 
 def _check_directory(method: str, directory: str | None) -> None:

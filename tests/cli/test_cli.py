@@ -51,6 +51,17 @@ env.from_generator(lambda i: i, None, 200.0).map(lose).map(str).sink_to(FileSink
 env.execute()
 """
 
+BACKGROUND = """
+import sys
+from penstock import StreamExecutionEnvironment
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.from_collection([4, 0]).map(lambda i: 8 // i).print()
+job = env.execute_async()
+if len(sys.argv) > 1:
+    print(type(job.get_job_execution_result().exception()).__name__)
+"""
+
 COLLECT = """
 from penstock import StreamExecutionEnvironment
 
@@ -163,6 +174,26 @@ def test_a_job_whose_checkpoint_folder_is_lost_is_not_said_to_be_resumable(tmp_p
     gone = tmp_path / "snapshots"
     assert last == f"there is nothing to resume from: the checkpoint folder {gone} is gone"
     assert "the checkpoint folder was removed or moved while the job ran" in done.stderr
+
+
+def test_a_job_of_execute_async_that_fails_is_told(tmp_path, job):
+    ignored = call(tmp_path, "run", job(BACKGROUND), "--progress", "none", code=1)
+    assert "Error: ZeroDivisionError in operator 'Map'" in ignored.stderr
+    handled = call(tmp_path, "run", job(BACKGROUND), "--progress", "none", "--", "ask")
+    assert handled.stdout.split() == ["2", "JobError"] and "Error: " not in handled.stderr
+
+
+def test_output_that_cannot_be_written_is_told_in_one_line():
+    golden = Path(__file__).parents[1] / "golden" / "format-4"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command("snapshots", "list", golden),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "Error: No space left on device\n")
 
 
 def test_every_kind_of_state_in_a_snapshot_is_shown(tmp_path):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import signal
+import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
@@ -24,6 +27,31 @@ __all__ = ["JobFollower"]
 
 _LOGGER = logging.getLogger("penstock")
 _STATES = {"workers": JobStatus.RUNNING, "restarting": JobStatus.RESTARTING}
+
+
+class _Result(Future[JobExecutionResult]):
+    """The result of a job. It records whether the program has asked for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = False
+
+    def result(self, timeout: float | None = None) -> JobExecutionResult:
+        self._wait(timeout)
+        return super().result()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._wait(timeout)
+        return super().exception()
+
+    def _wait(self, timeout: float | None) -> None:
+        """Wait for the result. Raise `TimeoutError` if there is none after `timeout` seconds."""
+        super().exception(timeout)
+        self.seen = True
+
+    def add_done_callback(self, fn: Callable[[Future[JobExecutionResult]], object]) -> None:
+        self.seen = True
+        super().add_done_callback(fn)
 
 
 class JobFollower:
@@ -51,7 +79,7 @@ class JobFollower:
     ) -> None:
         self.id = id
         self.status = JobStatus.INITIALIZING
-        self.result: Future[JobExecutionResult] = Future()
+        self.result = _Result()
         self._job, self._monitor, self._cleanup = job, monitor, cleanup
         self._paths = None if folder is None else JobPaths(Path(folder).absolute())
         self._deletes = retention is not None and retention.deletes_when_cancelled
@@ -59,6 +87,7 @@ class JobFollower:
         self._lock = threading.Lock()
         #: The futures of the snapshots that were requested, by the kind of the snapshot.
         self._requested: dict[str, list[Future[str]]] = {"savepoint": [], "final": []}
+        atexit.register(self._report_unseen_error)
         threading.Thread(target=self._follow, name=f"penstock-job-{id}").start()
 
     def cancel(self) -> None:
@@ -75,6 +104,15 @@ class JobFollower:
     def savepoint(self) -> Future[str]:
         """Take a savepoint; return a future of its path."""
         return self._request("savepoint")
+
+    def end(self) -> None:
+        """Begin to stop the job, with a final snapshot if it has a folder; do not wait."""
+        self._job.stop()
+
+    def unseen_error(self) -> BaseException | None:
+        """Wait until the job has ended; return its error if nobody has asked for its result."""
+        seen, error = self.result.seen, self.result.exception()
+        return None if seen or self.status is JobStatus.CANCELED else error
 
     def _request(self, kind: str) -> Future[str]:
         path: Future[str] = Future()
@@ -150,5 +188,12 @@ class JobFollower:
         else:
             self.status = JobStatus.FINISHED
             self.result.set_result(outcome)
+            atexit.unregister(self._report_unseen_error)
         for path in [*self._requested["savepoint"], *self._requested["final"]]:
             path.set_exception(JobError("the job ended before it took the snapshot"))
+
+    def _report_unseen_error(self) -> None:
+        """Print the error of the job when the process exits, if nobody has asked for it."""
+        error = self.unseen_error() if self.result.done() else None
+        if error is not None:
+            print(f"penstock: a job of execute_async has failed: {error}", file=sys.stderr)

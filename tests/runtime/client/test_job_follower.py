@@ -14,6 +14,7 @@ import pytest
 from penstock import GraphError, JobClient, JobError, JobStatus, StreamExecutionEnvironment
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.graph.job_graph import JobGraph
+from penstock.dataflow.job_client import end_job, unseen_error
 from penstock.dataflow.program import Program, RunOptions
 from penstock.runtime.client.job_connection import JobConnection
 from penstock.runtime.client.job_follower import JobFollower
@@ -30,6 +31,7 @@ FINISHED = {
     "totals": {},
     "metrics": [],
 }
+PROGRAM = Program(JobGraph(), JobConfig(name="job"))
 FAILED = {"event": "failed", "family": "JobError", "message": "boom"}
 
 
@@ -72,12 +74,11 @@ class FakeJob(JobConnection):
 def job() -> Iterator[FakeJob]:
     fake = FakeJob()
     yield fake
-    fake.reported.put(None)
+    fake.report(FINISHED, None)
 
 
 def client(job: FakeJob, folder: Path | None = None) -> JobClient:
-    program = Program(JobGraph(), JobConfig(name="job"))
-    monitor = JobMonitor(program, RunOptions(), 0.0)
+    monitor = JobMonitor(PROGRAM, RunOptions(), 0.0)
     path = None if folder is None else str(folder)
     return JobClient(JobFollower("abc", job, monitor, path, ExitStack()))
 
@@ -157,3 +158,37 @@ def test_a_job_in_this_process_cannot_run_in_the_background():
     env.from_collection([1]).print()
     with pytest.raises(GraphError, match="a job in this process runs only while the program waits"):
         env.execute_async()
+
+
+def test_an_error_that_nobody_has_asked_for_is_reported_at_the_end(
+    job: FakeJob, capsys: pytest.CaptureFixture[str]
+):
+    ignored = JobFollower("abc", job, JobMonitor(PROGRAM, RunOptions(), 0.0), None, ExitStack())
+    job.report(FAILED, None)
+    error = unseen_error(JobClient(ignored))
+    assert isinstance(error, JobError) and "boom" in str(error)
+    # The command line has asked now, so the end of the process reports nothing.
+    ignored._report_unseen_error()
+    assert capsys.readouterr().err == ""
+    ignored.result.seen = False
+    ignored._report_unseen_error()
+    assert "a job of execute_async has failed: boom" in capsys.readouterr().err
+
+
+def test_an_error_that_the_program_has_handled_is_not_reported(job: FakeJob):
+    running = client(job)
+    job.report(FAILED, None)
+    assert isinstance(running.get_job_execution_result().exception(60), JobError)
+    assert unseen_error(running) is None
+
+
+def test_a_job_that_finishes_or_is_cancelled_has_no_unseen_error(job: FakeJob):
+    running = client(job)
+    end_job(running)
+    assert job.orders == ["stop"]
+    job.report(FINISHED, None)
+    assert unseen_error(running) is None
+    other = FakeJob()
+    cancelled = client(other)
+    cancelled.cancel().result(60)
+    assert unseen_error(cancelled) is None
