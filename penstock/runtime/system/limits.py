@@ -62,9 +62,9 @@ def how_ended(code: int) -> str:
     Arguments:
         code: the exit code of the process, or the negative number of the signal that ended it.
     """
-    if code >= 0:
-        return f"exited with code {code}"
-    text, limit = f"was killed by signal {-code}", memory_limit()
-    if -code in FAULTS and limit is not None:
+    text = f"exited with code {code}" if code >= 0 else f"was killed by signal {-code}"
+    limit = memory_limit()
+    # Python exits with 1 after an exception, such as that of a thread that could not be started.
+    if (code == 1 or -code in FAULTS) and limit is not None:
         text += f": {limit}, which may be too little; raise the limit"
     return text

@@ -75,7 +75,8 @@ def test_a_process_that_crashes_below_a_limit_of_memory_names_the_limit(
         assert told.startswith("was killed by signal 6: the memory of each process is limited")
         assert f"315 MB (ulimit {option})" in told and told.endswith("raise the limit")
         assert how_ended(-signal.SIGKILL) == "was killed by signal 9"
-        assert how_ended(1) == "exited with code 1"
+        assert how_ended(1).startswith("exited with code 1: the memory of each process")
+        assert how_ended(3) == "exited with code 3"
 
 
 def reported(error: BaseException) -> PenstockError:
