@@ -219,7 +219,10 @@ class OperatorHarness(HarnessLifecycle):
     # ---- output
 
     def extract_output_values(self) -> list[Any]:
-        """Return the records that were emitted since the last call, in order."""
+        """Return the records that were emitted since the last call, in order.
+
+        The harness does not keep the records that it has returned. (In Flink, it does.)
+        """
         return [record.value for record in self.extract_output_records()]
 
     def extract_output_records(self) -> list[TimedRecord]:
