@@ -255,6 +255,9 @@ class FileCommitter(Committer):
 
     def __init__(self, folder: Path, *, flat: bool = False) -> None:
         self._folder, self._flat = folder, flat
+        #: Whether the staged files are those of an earlier process. Then a disk may have damaged
+        #: them since, so their content is read. That would take too long at each snapshot.
+        self._restored = True
 
     def commit(self, committables: list[Committable]) -> None:
         """Publish every staged file under its final name, and remove the staged names.
@@ -278,7 +281,7 @@ class FileCommitter(Committer):
         # Check all names first, so that no file is published if one of the names is refused.
         files = [(c, self.staged(c), self.target(c)) for c in committables]
         for committable, staged, target in files:
-            _publish(committable, staged, target)
+            _publish(committable, staged, target, verify=self._restored)
         for folder in {target.parent for _, _, target in files}:
             sync_path(folder)
 
@@ -307,6 +310,8 @@ class FileCommitter(Committer):
         Returns:
             The number of removed files.
         """
+        # The engine calls this method when it has published the output of an earlier process.
+        self._restored = False
         require_own_staging(self._folder)
         removed = 0
         tag = sink_tag(lineage, uid)
@@ -318,10 +323,16 @@ class FileCommitter(Committer):
         return removed
 
 
-def _publish(committable: Committable, staged: Path, target: Path) -> None:
+def _publish(committable: Committable, staged: Path, target: Path, *, verify: bool) -> None:
     """Create a hard link to a staged file under its final name.
 
     If the file was already published, check the content of the published file instead.
+
+    Arguments:
+        committable: the committable of the file.
+        staged: the path of the staged file.
+        target: the path under which it is published.
+        verify: whether to compare the content of the staged file with its checksum.
 
     Raises:
         JobError: if the staged file is missing or was changed, if another file has the final name,
@@ -334,6 +345,12 @@ def _publish(committable: Committable, staged: Path, target: Path) -> None:
             raise JobError(
                 f"the staged file {staged} has {size} bytes instead of {payload['size']}: "
                 f"it was changed, so it cannot be published as {target}",
+                recoverability=Recoverability.NON_RECOVERABLE,
+            )
+        if verify and not _has_content(staged, payload):
+            raise JobError(
+                f"the staged file {staged} has another checksum than recorded: it was changed, so "
+                f"it cannot be published as {target}",
                 recoverability=Recoverability.NON_RECOVERABLE,
             )
         target.hardlink_to(staged)

@@ -166,6 +166,24 @@ def test_output_that_was_changed_is_an_error(sink, committer, folder):
         committer.commit(committables)
 
 
+def test_output_of_an_earlier_process_is_read_before_it_is_published(sink, committer, folder):
+    committables = Task(sink).snapshot(1, ["abc"])
+    path = staged(folder)[0]
+    path.write_text("abd\n")
+    with pytest.raises(JobError, match="another checksum than recorded") as caught:
+        committer.commit(committables)
+    assert caught.value.recoverability is Recoverability.NON_RECOVERABLE
+    assert visible(folder) == []
+    path.write_text("abc\n")
+    committer.commit(committables)
+    # Output of the running job is not read again, since it was written a moment ago.
+    committer.clean("line", "sink", 1)
+    committables = Task(sink).snapshot(2, ["abc"])
+    staged(folder)[0].write_text("abd\n")
+    committer.commit(committables)
+    assert content(folder) == ["abc\n", "abd\n"]
+
+
 def test_abandoned_output_is_removed(sink, committer, folder):
     committables = Task(sink).snapshot(1, ["a"])
     committer.abandon(committables)
