@@ -11,7 +11,7 @@ import rocksdict
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
-from penstock.snapshot.state.rocksdb.blocks import newest_entries, read_block
+from penstock.snapshot.state.cold.blocks import newest_entries, read_block
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store
 from tests.processes.harness import (

@@ -31,10 +31,10 @@ from penstock.snapshot.metadata.handles import (
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.metadata.schema import RecordKind, RecordSchema
 from penstock.snapshot.metadata.state_kind import StateKind
+from penstock.snapshot.state.cold.blocks import BLOCKS, newest_entries, read_block
+from penstock.snapshot.state.cold.checkpoint import CheckpointFiles
+from penstock.snapshot.state.cold.rows import ROW_PREFIX, original_key, value_offset
 from penstock.snapshot.state.operator_state import PackedState, read_operator_state
-from penstock.snapshot.state.rocksdb.blocks import BLOCKS, newest_entries, read_block
-from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
-from penstock.snapshot.state.rocksdb.rows import ROW_PREFIX, original_key, value_offset
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store

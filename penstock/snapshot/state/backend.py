@@ -28,6 +28,7 @@ from typing import Any
 from penstock.dataflow.errors import GraphError, ProtocolError
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.metadata.state_kind import StateKind
+from penstock.snapshot.state.cold.rows import REMEMBERED_BYTES, RowKeys
 from penstock.snapshot.state.entries import TOMBSTONE, StateCodec
 from penstock.snapshot.state.local_storage import CreateDatabase, LocalStorage
 from penstock.snapshot.state.memory_budget import MemoryBudget
@@ -36,7 +37,6 @@ from penstock.snapshot.state.preparation.early_checkpoint import EarlyCheckpoint
 from penstock.snapshot.state.restore import Restorer
 from penstock.snapshot.state.rocksdb.database import RocksDatabase
 from penstock.snapshot.state.rocksdb.options import SharedMemory
-from penstock.snapshot.state.rocksdb.rows import REMEMBERED_BYTES, RowKeys
 from penstock.snapshot.state.settings import DEFAULT_SETTINGS, StateSettings
 from penstock.snapshot.state.slices import Slicing, Work
 from penstock.snapshot.state.state_snapshot import SnapshotWriter, StateSnapshot

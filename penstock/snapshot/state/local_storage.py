@@ -10,14 +10,14 @@ from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.metadata.handles import FileRecord, SnapshotBytes
-from penstock.snapshot.state.cold_store import ColdStore, MemoryOnly
+from penstock.snapshot.state.cold.block_store import BlockStore
+from penstock.snapshot.state.cold.checkpoint import CheckpointFiles
+from penstock.snapshot.state.cold.cold_store import ColdStore, MemoryOnly
+from penstock.snapshot.state.cold.row_store import RowStore
+from penstock.snapshot.state.cold.rows import RowKeys
 from penstock.snapshot.state.entries import StateCodec
-from penstock.snapshot.state.rocksdb.block_store import BlockStore
-from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
 from penstock.snapshot.state.rocksdb.database import CHECKSUM_BYTES, RocksDatabase
 from penstock.snapshot.state.rocksdb.options import SharedMemory
-from penstock.snapshot.state.rocksdb.row_store import RowStore
-from penstock.snapshot.state.rocksdb.rows import RowKeys
 from penstock.snapshot.state.settings import StateSettings
 from penstock.snapshot.state.slices import Slicing, Work
 from penstock.snapshot.state.table.keyed_table import KeyedTable

@@ -22,14 +22,14 @@ from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.handles import KeyedHandle
+from penstock.snapshot.state.cold.block_store import BlockStore
+from penstock.snapshot.state.cold.checkpoint import CheckpointFiles
+from penstock.snapshot.state.cold.rows import ROW_PREFIX
 from penstock.snapshot.state.inline_state import naming_state, unpack_inline
 from penstock.snapshot.state.local_storage import LocalStorage
-from penstock.snapshot.state.rocksdb.block_store import BlockStore
-from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
 from penstock.snapshot.state.rocksdb.database import RocksDatabase
 from penstock.snapshot.state.rocksdb.errors import no_room_message, rocks_recoverability
 from penstock.snapshot.state.rocksdb.options import SharedMemory
-from penstock.snapshot.state.rocksdb.rows import ROW_PREFIX
 from penstock.snapshot.state.slices import Work
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 from penstock.snapshot.state.tables import Tables

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from penstock.dataflow.errors import GraphError
 from penstock.snapshot.metadata.state_kind import StateKind
-from penstock.snapshot.state.cold_store import ColdStore
+from penstock.snapshot.state.cold.cold_store import ColdStore
 from penstock.snapshot.state.entries import StateCodec
 from penstock.snapshot.state.layout.levelled_layout import LevelledLayout
 from penstock.snapshot.state.layout.state_layout import CapturedTable, StateLayout

@@ -29,7 +29,7 @@ from penstock.dataflow.graph.key_groups import key_group, key_group_range, subta
 from penstock.dataflow.graph.keys import KeyRefusedError, canonical, plain_keys
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
-from penstock.snapshot.state.rocksdb.rows import RowKeys, original_key
+from penstock.snapshot.state.cold.rows import RowKeys, original_key
 from tests.sizes import sized
 
 PARIS = ZoneInfo("Europe/Paris")

@@ -13,8 +13,8 @@ from pathlib import Path
 from penstock.dataflow.graph.keys import canonical
 from penstock.snapshot.metadata.handles import SnapshotBytes
 from penstock.snapshot.state import MISSING, KeyedBackend, StateSnapshot
+from penstock.snapshot.state.cold.blocks import newest_entries, read_block
 from penstock.snapshot.state.layout.dense_layout import DenseLayout
-from penstock.snapshot.state.rocksdb.blocks import newest_entries, read_block
 from penstock.snapshot.state.settings import StateSettings
 from tests.sizes import sized
 from tests.snapshot.state.backends import GROUPS, PlainCodec, drive

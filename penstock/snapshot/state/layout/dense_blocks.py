@@ -8,8 +8,8 @@ from operator import is_not
 from typing import Any
 
 from penstock.dataflow.graph.keys import plain_keys
+from penstock.snapshot.state.cold.block_store import BlockStore
 from penstock.snapshot.state.entries import StateCodec
-from penstock.snapshot.state.rocksdb.block_store import BlockStore
 from penstock.snapshot.state.settings import StateSettings
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, Protocol
 
-from penstock.snapshot.state.cold_store import ColdStore
+from penstock.snapshot.state.cold.cold_store import ColdStore
 from penstock.snapshot.state.slices import SliceTimer, Work
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 

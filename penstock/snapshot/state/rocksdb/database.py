@@ -25,7 +25,7 @@ from pathlib import Path
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
 from penstock.dataflow.errors import StoreError
-from penstock.snapshot.state.rocksdb.blocks import BLOCKS
+from penstock.snapshot.state.cold.blocks import BLOCKS
 from penstock.snapshot.state.rocksdb.errors import rocks_recoverability
 from penstock.snapshot.state.rocksdb.options import SharedMemory, database_options
 from penstock.snapshot.state.rocksdb.table_files import CheckpointContent, TableFiles

@@ -7,7 +7,7 @@ import pytest
 from penstock.snapshot.state.layout.dense_layout import DenseLayout
 from penstock.snapshot.state.settings import StateSettings
 from tests.snapshot.state.backends import PlainCodec, as_rows, contents, drive, fill
-from tests.snapshot.state.rocksdb.test_blocks import entries, stored
+from tests.snapshot.state.cold.test_blocks import entries, stored
 
 COUNT = 3000
 

@@ -23,8 +23,8 @@ from rocksdict import Checkpoint, Options, Rdict
 from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.snapshot.metadata.handles import FileRecord, KeyedHandle
 from penstock.snapshot.state import restore
+from penstock.snapshot.state.cold.checkpoint import CheckpointFiles
 from penstock.snapshot.state.rocksdb import manifest_reader
-from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
 from penstock.snapshot.state.rocksdb.database import RocksDatabase
 from penstock.snapshot.state.rocksdb.manifest_reader import (
     ManifestReader,

@@ -8,7 +8,7 @@ from rocksdict import Options, Rdict
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.state import KeyedBackend
-from penstock.snapshot.state.rocksdb.blocks import read_block
+from penstock.snapshot.state.cold.blocks import read_block
 from penstock.snapshot.state.settings import StateSettings
 from tests.snapshot.state.backends import GROUPS, PlainCodec, as_rows, contents, drive, fill
 

@@ -26,9 +26,9 @@ from itertools import islice
 from typing import Any
 
 from penstock.dataflow.graph.keys import plain_keys
-from penstock.snapshot.state.cold_store import ColdStore
+from penstock.snapshot.state.cold.blocks import BLOCKS, block_key, pack_block, read_block
+from penstock.snapshot.state.cold.cold_store import ColdStore
 from penstock.snapshot.state.entries import MARKS, TOMBSTONE, StateCodec
-from penstock.snapshot.state.rocksdb.blocks import BLOCKS, block_key, pack_block, read_block
 from penstock.snapshot.state.rocksdb.database import RocksDatabase
 from penstock.snapshot.state.settings import StateSettings
 from penstock.snapshot.state.slices import SliceTimer, Work

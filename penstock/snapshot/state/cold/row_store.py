@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator
 from typing import Any
 
-from penstock.snapshot.state.cold_store import ColdStore
-from penstock.snapshot.state.entries import MISSING, StateCodec, encode_entries
-from penstock.snapshot.state.rocksdb.database import RocksDatabase
-from penstock.snapshot.state.rocksdb.rows import (
+from penstock.snapshot.state.cold.cold_store import ColdStore
+from penstock.snapshot.state.cold.rows import (
     ROW_PREFIX,
     RowKeys,
     original_key,
     value_offset,
 )
+from penstock.snapshot.state.entries import MISSING, StateCodec, encode_entries
+from penstock.snapshot.state.rocksdb.database import RocksDatabase
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 
 __all__ = ["RowStore"]

@@ -1,0 +1,1 @@
+"""The storage of entries besides memory: rows or blocks of a database, and its checkpoints."""
