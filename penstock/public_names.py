@@ -19,7 +19,7 @@ _WHERE = {
     "penstock.dataflow.columns": "BatchFunction ColumnTimestamps",
     "penstock.dataflow.config": (
         "CheckpointConfig CheckpointStorage CheckpointingMode Configuration "
-        "EmbeddedRocksDBStateBackend ExecutionConfig ExecutionMode "
+        "EmbeddedRocksDBStateBackend EmbeddedSQLiteStateBackend ExecutionConfig ExecutionMode "
         "ExternalizedCheckpointCleanup ExternalizedCheckpointRetention "
         "FileSystemCheckpointStorage HashMapStateBackend "
         "JobConfig JobManagerCheckpointStorage MemorySize PredefinedOptions RestartStrategies "

@@ -28,6 +28,7 @@ from penstock import (
     StoreError,
     StreamExecutionEnvironment,
 )
+from penstock.dataflow.config.cold_store import ColdStoreKind
 from penstock.dataflow.program import RunOptions, run_options
 from tests.processes.parts import PartedSource, let_all_go, let_go
 
@@ -45,7 +46,8 @@ class Settings:
         folder: where everything of the job lies.
         count, rate: records in all, and per second; a rate of None is as fast as possible.
         interval_ms: between snapshots.
-        inline_threshold: bytes of keyed state that travel in the manifest; 0 forces RocksDB.
+        inline_threshold: bytes of keyed state that travel in the manifest; 0 forces a database.
+        cold_store: the database.
         parallelism: number of workers.
         heartbeat_timeout: seconds of silence after which a worker is dead.
         parts: the records come in so many parts, all but the first when they are let go.
@@ -56,6 +58,7 @@ class Settings:
     rate: float | None = 20_000
     interval_ms: float = 100
     inline_threshold: int = 64 * 1024
+    cold_store: ColdStoreKind = ColdStoreKind.ROCKSDB
     parallelism: int = 2
     heartbeat_timeout: float = 50.0
     parts: int = 1
@@ -83,6 +86,7 @@ def counting_job(settings: Settings) -> StreamExecutionEnvironment:
     env.enable_checkpointing(settings.interval_ms)
     env.get_checkpoint_config().set_checkpoint_storage_dir(settings.job)
     env.get_checkpoint_config().set_inline_threshold(settings.inline_threshold)
+    env.config.cold_store = settings.cold_store
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(40, 10))
     env.config.heartbeat_timeout_seconds = settings.heartbeat_timeout
     env.config.heartbeat_seconds = min(1.0, settings.heartbeat_timeout / 4)

@@ -3,11 +3,13 @@
 import hashlib
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import rocksdict
 
+from penstock.dataflow.config.cold_store import ColdStoreKind
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
@@ -37,7 +39,11 @@ def _checksums(folder: Path) -> dict[str, str]:
 @pytest.fixture
 def interrupted(tmp_path: Path) -> Settings:
     """A job whose JobManager was killed in mid-stream, with all words in its state in RocksDB."""
-    settings = Settings(tmp_path, count=40_000, inline_threshold=0, parts=2)
+    return interrupted_job(tmp_path, ColdStoreKind.ROCKSDB)
+
+
+def interrupted_job(folder: Path, cold_store: ColdStoreKind) -> Settings:
+    settings = Settings(folder, count=40_000, inline_threshold=0, parts=2, cold_store=cold_store)
 
     def all_counted() -> bool:
         return {word for word, _ in committed(settings.output)} == expected_words(settings).keys()
@@ -86,3 +92,19 @@ def test_the_rocksdb_files_of_a_snapshot_open_with_plain_rocksdict(
         plain.close()
         words |= {key: value for _, key, value in newest_entries(blocks)}
     assert words.keys() == expected_words(interrupted).keys()
+
+
+def test_a_job_with_state_in_sqlite_goes_on_in_rocksdb(tmp_path: Path):
+    interrupted = interrupted_job(tmp_path, ColdStoreKind.SQLITE)
+    newest = Store(interrupted.job).newest()
+    assert newest is not None
+    folder = Store(interrupted.job).paths.snapshot(newest.number)
+    suffixes = {path.suffix for path in folder.rglob("*.*") if path.is_file()}
+    assert ".changes" in suffixes
+    assert ".sst" not in suffixes
+    resumed = replace(interrupted, cold_store=ColdStoreKind.ROCKSDB)
+    run(counting_job(resumed), resume="newest")
+    newest = Store(interrupted.job).newest()
+    assert newest is not None
+    assert list(Store(interrupted.job).paths.snapshot(newest.number).rglob("*.sst"))
+    assert lost_and_doubled(committed(resumed.output), expected_words(resumed)) == (0, 0)

@@ -20,6 +20,7 @@ from unittest.mock import patch
 import trio
 import trio.testing
 
+from penstock.dataflow.config.cold_store import ColdStoreKind
 from penstock.dataflow.errors import PenstockError
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
@@ -141,7 +142,8 @@ class Simulation:
     Arguments:
         seed: of everything.
         faults: what is killed; None draws it.
-        on_disk: keep state in RocksDB and snapshots on the disk; else all is in memory.
+        on_disk: keep state in a database, which the seed draws, and snapshots on the disk; else
+            all is in memory.
     """
 
     def __init__(self, seed: int, faults: list[Fault] | None = None, on_disk: bool = False) -> None:
@@ -185,6 +187,8 @@ class Simulation:
 
     def _run(self, folder: str, files: Any) -> None:
         config = job_config(self.rng, folder, not self.on_disk)
+        if self.on_disk:
+            config.cold_store = tuple(ColdStoreKind)[self.seed // 2 % 2]
         self.job = make_job(self.seed, self.rng, config)
         self.files, self.root = files, Path(folder)
         files.hook = self._file_changes

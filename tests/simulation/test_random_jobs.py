@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from penstock.snapshot.state.rocksdb.row_store import RowStore
 
 from penstock.dataflow.config import CheckpointingMode, JobConfig
 from penstock.dataflow.graph import batch_mode
@@ -34,7 +35,6 @@ from penstock.snapshot.protocols.events import (
     UnblockChannels,
 )
 from penstock.snapshot.state import MISSING, KeyedTable
-from penstock.snapshot.state.rocksdb.row_store import RowStore
 from tests.simulation import run_program
 from tests.simulation.random_jobs import runner, settings
 from tests.simulation.random_jobs.runner import run_case

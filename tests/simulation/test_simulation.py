@@ -29,7 +29,7 @@ from tests.simulation.scheduler import seed_scheduler
 from tests.sizes import sized
 
 SEEDS = sized(300, 3_000)
-#: Every so many seeds state is kept in RocksDB, and snapshots on the disk.
+#: Every so many seeds state is kept in RocksDB or SQLite, and snapshots on the disk.
 ON_DISK_EVERY = 15
 
 

@@ -1,10 +1,10 @@
 """Read the state in a snapshot from outside the job that wrote it: keyed and operator state.
 
 The job's code is not needed. Instances of record classes are returned as tuples of their fields,
-and no class that the data names is imported. RocksDB would write into the folder that it opens.
-So the snapshot's files are linked into a temporary folder, or copied if links are impossible, and
-RocksDB opens that folder read-only. This module checks the sizes of the files. It does not check
-checksums; `penstock snapshots show --verify` does.
+and no class that the data names is imported. A database writes into the folder that it opens. So
+the snapshot's files are linked into a temporary folder, or copied if links are impossible, and that
+folder is opened. This module checks the sizes of the files. It does not check checksums;
+`penstock snapshots show --verify` does.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state.cold.blocks import BLOCKS, newest_entries, read_block
 from penstock.snapshot.state.cold.checkpoint import CheckpointFiles
 from penstock.snapshot.state.cold.rows import ROW_PREFIX, original_key, value_offset
+from penstock.snapshot.state.engines import engine_of, open_files
 from penstock.snapshot.state.operator_state import PackedState, read_operator_state
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 from penstock.snapshot.storage.job_paths import JobPaths
@@ -41,6 +42,8 @@ from penstock.snapshot.storage.store import Store
 
 __all__ = ["OPERATOR_KINDS", "StateEntry", "StatePart", "find_state", "part_of", "read_part"]
 
+#: The memory of the database that is read, in bytes.
+_CACHE_BYTES = 8 * 1024 * 1024
 #: The kinds of operator state, by the mode of redistribution.
 OPERATOR_KINDS = {
     StateMode.SPLIT: "operator list",
@@ -254,31 +257,19 @@ def _entries(
 
 
 def _read_files(part: StatePart, handle: KeyedHandle, codec: Codec) -> Iterator[StateEntry]:
-    from rocksdict import AccessType, Options, Rdict
-
-    source = Path(part.folder)
+    source, engine = Path(part.folder), engine_of(handle.files)
     with TemporaryFolder("state") as made:
         folder = made.path / "db"
         CheckpointFiles(folder).take_over(source, handle.files, folder)
-        options = Options(raw_mode=True)
+        memory = engine.memory(_CACHE_BYTES)
+        database = open_files(engine, folder, memory, source / str(handle.folder))
         try:
-            database = Rdict(str(folder), options, access_type=AccessType.read_only())
-        except Exception as error:
-            # rocksdict raises `Exception` itself, and no class of its own.
-            raise StoreError(
-                f"RocksDB cannot open the state in a snapshot ({error}); use another snapshot",
-                source / str(handle.folder),
-            ) from error
-        try:
-            blocks: Any = database.items(from_key=BLOCKS)
+            blocks = database.rows_of(BLOCKS)
             read = (read_block(codec, row_key, row) for row_key, row in blocks)
             for table, key, value in newest_entries(read):
                 if part.state in (None, handle.states[table]):
                     yield from _entries(part, handle, table, key, value)
-            rows: Any = database.items()
-            for row_key, row in rows:
-                if row_key.startswith(BLOCKS):
-                    break
+            for row_key, row in database.scan(b"", BLOCKS):
                 _, table = ROW_PREFIX.unpack_from(row_key)
                 if part.state in (None, handle.states[table]):
                     key = codec.decode_value(original_key(row_key, row))

@@ -32,6 +32,7 @@ from penstock.dataflow.config.runtime_mode import RuntimeExecutionMode
 from penstock.dataflow.config.state_backends import (
     CheckpointStorage,
     EmbeddedRocksDBStateBackend,
+    EmbeddedSQLiteStateBackend,
     FileSystemCheckpointStorage,
     HashMapStateBackend,
     JobManagerCheckpointStorage,
@@ -46,6 +47,7 @@ __all__ = [
     "CheckpointingMode",
     "Configuration",
     "EmbeddedRocksDBStateBackend",
+    "EmbeddedSQLiteStateBackend",
     "ExternalizedCheckpointCleanup",
     "ExecutionConfig",
     "ExecutionMode",

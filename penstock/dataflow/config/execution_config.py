@@ -181,21 +181,27 @@ class ExecutionSettings:
         apply_configuration(configuration, self._config)
         return self
 
-    #: The state backend that the program has chosen, which is only returned.
+    #: The state backend that the program has chosen.
     _state_backend: StateBackend | None = None
 
     def set_state_backend(self, state_backend: StateBackend) -> Self:
-        """Accept a state backend. Penstock chooses between memory and RocksDB by itself.
+        """Choose the database for state that is not small. Penstock uses memory by itself.
+
+        `EmbeddedSQLiteStateBackend` and `EmbeddedRocksDBStateBackend` choose one; other backends
+        leave the setting `cold_store` as it is.
 
         Raises:
             GraphError: if it is not a `StateBackend`.
         """
         if not isinstance(state_backend, StateBackend):
             raise GraphError(
-                f"a state backend is a HashMapStateBackend or an EmbeddedRocksDBStateBackend, not "
+                f"a state backend is a HashMapStateBackend, an EmbeddedRocksDBStateBackend or an "
+                f"EmbeddedSQLiteStateBackend, not "
                 f"{state_backend!r}"
             )
         self._state_backend = state_backend
+        if state_backend.cold_store is not None:
+            self._config.cold_store = state_backend.cold_store
         return self
 
     def get_state_backend(self) -> StateBackend | None:

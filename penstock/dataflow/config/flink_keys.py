@@ -10,6 +10,7 @@ from typing import Any
 from penstock.dataflow.arguments.durations import milliseconds_of_text
 from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.config.checkpoint_retention import ExternalizedCheckpointRetention
+from penstock.dataflow.config.cold_store import ColdStoreKind
 from penstock.dataflow.config.configuration import Configuration
 from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
 from penstock.dataflow.config.restart_strategies import RestartStrategies, RestartStrategy
@@ -75,6 +76,13 @@ def _retention(text: str) -> ExternalizedCheckpointRetention:
         raise ValueError(f"it is one of {kinds}") from None
 
 
+def _cold_store(text: str) -> ColdStoreKind:
+    try:
+        return ColdStoreKind(text.lower())
+    except ValueError:
+        raise ValueError("it is rocksdb or sqlite") from None
+
+
 #: The attribute of `JobConfig` that each key sets, and the function that reads its text.
 KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "parallelism.default": ("parallelism", _at_least(1)),
@@ -100,6 +108,7 @@ KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "execution.checkpointing.dir": ("checkpoint_dir", without_scheme),
     "state.checkpoints.num-retained": ("retained", _at_least(1)),
     "state.checkpoints.dir": ("checkpoint_dir", without_scheme),
+    "state.backend.cold-store": ("cold_store", _cold_store),
     "state.storage.fs.memory-threshold": ("inline_threshold", size_of_text),
     "taskmanager.memory.managed.size": ("memory_bytes", size_of_text),
     "taskmanager.network.memory.buffer-debloat.target": (

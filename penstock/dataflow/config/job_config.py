@@ -11,6 +11,7 @@ from enum import Enum
 from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.config.checkpoint_retention import ExternalizedCheckpointRetention
 from penstock.dataflow.config.checks import MAX_PARALLELISM, check_parallelism
+from penstock.dataflow.config.cold_store import ColdStoreKind
 from penstock.dataflow.config.restart_strategies import RestartStrategy
 from penstock.dataflow.config.runtime_mode import RuntimeExecutionMode
 from penstock.dataflow.errors import GraphError
@@ -64,6 +65,8 @@ class JobConfig:
         retention: whether checkpoints are kept when the job ends. If it is None, they are.
         inline_threshold: the largest size of a subtask's keyed state that is stored in the
             manifest itself, in bytes.
+        cold_store: the database for keyed state that is larger than `inline_threshold`, or than
+            memory. If it is None, this is RocksDB, or SQLite where `rocksdict` is not installed.
         restart: the strategy that decides when a failed job is restarted. If it is None, a job that
             takes snapshots is restarted after a growing delay, which begins with 100 ms. A job
             without snapshots is not restarted.
@@ -117,6 +120,7 @@ class JobConfig:
     retained: int = 3
     retention: ExternalizedCheckpointRetention | None = None
     inline_threshold: int = 64 * 1024
+    cold_store: ColdStoreKind | None = None
     restart: RestartStrategy | None = None
     batch_records: int = 4096
     batch_bytes: int = 64 * 1024

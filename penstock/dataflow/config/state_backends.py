@@ -1,7 +1,7 @@
 """Define state backends and checkpoint storages by the names of Flink.
 
-Penstock has one backend: state is in memory while it is small, and then in RocksDB. So the backends
-of Flink are accepted, and choose nothing. A checkpoint storage sets the folder of the snapshots.
+Penstock has one backend: state is in memory while it is small, and then in a database. A state
+backend chooses this database at most. A checkpoint storage sets the folder of the snapshots.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import ClassVar
 from penstock.dataflow.arguments.durations import whole_number
 from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
+from penstock.dataflow.config.cold_store import ColdStoreKind
 from penstock.dataflow.config.job_config import JobConfig
 
 __all__ = [
     "CheckpointStorage",
     "EmbeddedRocksDBStateBackend",
+    "EmbeddedSQLiteStateBackend",
     "FileSystemCheckpointStorage",
     "HashMapStateBackend",
     "JobManagerCheckpointStorage",
@@ -35,9 +37,13 @@ _TUNED = (
 class StateBackend:
     """Where operators keep their state. (Flink: `StateBackend`.)
 
-    Every state backend is accepted. Penstock keeps state in memory while it is small, and then in
-    RocksDB; the limit is set with `StreamExecutionEnvironment.set_memory`.
+    Every state backend is accepted. Penstock keeps state in memory while it is small, and then in a
+    database; the limit is set with `StreamExecutionEnvironment.set_memory`. The database is RocksDB
+    unless `EmbeddedSQLiteStateBackend` or the setting `cold_store` chooses SQLite.
     """
+
+    #: The database that this backend chooses; None for the default one.
+    cold_store: ClassVar[ColdStoreKind | None] = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -67,6 +73,7 @@ class EmbeddedRocksDBStateBackend(PyFlinkNames, StateBackend):
         enable_incremental_checkpointing: has no effect, since snapshots are incremental.
     """
 
+    cold_store = ColdStoreKind.ROCKSDB
     _missing: ClassVar[Mapping[str, str]] = dict.fromkeys(("set_options", "get_options"), _TUNED)
 
     def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
@@ -106,6 +113,22 @@ class EmbeddedRocksDBStateBackend(PyFlinkNames, StateBackend):
     def get_number_of_transfer_threads(self) -> int:
         """Return the number that was set, by default 4."""
         return self._threads
+
+
+class EmbeddedSQLiteStateBackend(StateBackend):
+    """Keeps state that is not small in SQLite instead of RocksDB; see `StateBackend`.
+
+    SQLite is a part of Python, so this needs no further package. Snapshots of both databases can be
+    resumed with both. Flink has no such backend.
+
+    Example:
+        >>> from penstock import EmbeddedSQLiteStateBackend, StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment()
+        >>> env.set_state_backend(EmbeddedSQLiteStateBackend()).config.cold_store
+        <ColdStoreKind.SQLITE: 'sqlite'>
+    """
+
+    cold_store = ColdStoreKind.SQLITE
 
 
 _STORAGE = {

@@ -12,6 +12,7 @@ import re
 import secrets
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ __all__ = [
 #: has begun.
 SLOTS_SECONDS = 60.0
 #: The names of the third-party packages that every worker imports.
-PACKAGES = ("msgpack", "trio", "rocksdict", "cloudpickle", "networkx")
+PACKAGES = ("msgpack", "trio", "cloudpickle", "networkx")
 
 
 def require_spark() -> None:
@@ -218,7 +219,10 @@ def _ask(spark: SparkSession, slots: int, marked: dict[str, str]) -> list[dict[s
 
     frame = spark.range(0, slots, 1, slots)
     try:
-        asked = frame.mapInArrow(_question(marked, PACKAGES), "answer string", barrier=True)
+        # Without rocksdict, an executor stores state in SQLite. If only some executors have it, the
+        # others cannot restore their snapshots.
+        packages = PACKAGES + (("rocksdict",) if find_spec("rocksdict") else ())
+        asked = frame.mapInArrow(_question(marked, packages), "answer string", barrier=True)
         rows = asked.collect()
     except Exception as error:
         raise JobError(

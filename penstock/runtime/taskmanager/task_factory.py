@@ -59,7 +59,8 @@ from penstock.runtime.user_code.async_calls.caller_factory import CallerFactory
 from penstock.runtime.user_code.edge_functions import EdgeFunction, EdgeFunctions
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.metadata.handles import OWN_INPUT
-from penstock.snapshot.state import KeyedBackend, SharedMemory
+from penstock.snapshot.state import KeyedBackend
+from penstock.snapshot.state.engines import engine_of_kind
 from penstock.snapshot.state.operator_state import OperatorStateBackend
 
 __all__ = ["TaskFactory"]
@@ -120,7 +121,9 @@ class TaskFactory:
         keyed = sum(chain.root.operator.kind.keyed for chain in descriptor.chains)
         memory = self._config.memory_bytes
         self._state_memory = memory // max(1, keyed)
-        self._shared_memory = SharedMemory(memory // 4) if keyed else None
+        # A missing RocksDB is reported now, and not when state has grown.
+        self._engine = engine_of_kind(self._config.cold_store) if keyed else None
+        self._shared_memory = self._engine.memory(memory // 4) if self._engine else None
 
     def create_tasks(
         self,
@@ -440,4 +443,5 @@ class TaskFactory:
             memory_budget=self._state_memory,
             clock=self._system.timer,
             shared=self._shared_memory,
+            engine=self._engine,
         )

@@ -1,19 +1,21 @@
-"""Keyed state in memory and in RocksDB, with incremental snapshots.
+"""Keyed state in memory and in a database, with incremental snapshots.
 
 One `KeyedBackend` holds the keyed state of one subtask of one operator. Other packages implement
 value, list and map state, TTL and timers with its tables. A newcomer needs nine concepts:
 
 1. **Table** (`KeyedTable`): one named state, a map from key to value. In a *composite* table
    (`CompositeTable`), a key has many entries, for example those of a map. A *dirty* entry has
-   changed and is not written to RocksDB yet. A *captured* entry belongs to a snapshot that is not
-   written yet. A *clean* entry is in memory and in RocksDB. A *cold* entry is in RocksDB only.
+   changed and is not written to the database yet. A *captured* entry belongs to a snapshot that is
+   not written yet. A *clean* entry is in memory and in the database. A *cold* entry is in the
+   database only.
 2. **State snapshot** (`StateSnapshot`): the content of all tables at one barrier. It is captured
    quickly at the barrier. Writing it is slow, and the task processes records meanwhile.
 3. **Work** (`slices.Work`): a generator that does slow work in short slices on the event loop. It
    also yields callables that block, and the runtime runs them in a thread.
 4. **Cold store** (`ColdStore`): the storage of entries besides memory. A small state has none, and
-   its snapshots are stored in their handles. A larger state is in RocksDB as *blocks* of a
-   thousand entries. Once the memory budget is exceeded, it is in RocksDB as *rows* from then on.
+   its snapshots are stored in their handles. A larger state is in a database as *blocks* of a
+   thousand entries. Once the memory budget is exceeded, it is there as *rows* from then on. The
+   database (`StateDatabase`) is RocksDB or SQLite.
 5. **Layout** (`StateLayout`): how a table is captured. The *levelled* layout writes the changed
    entries. The *dense* layout compares and writes whole blocks. It is for tables in which most
    entries change between two snapshots.
@@ -23,12 +25,13 @@ value, list and map state, TTL and timers with its tables. A newcomer needs nine
    snapshot, if they are unlikely to change again.
 8. **Early checkpoint** (`EarlyCheckpoint`): the JobManager announces each snapshot. The backend
    then makes a checkpoint before the barrier, and adds a log of the later writes to it.
-9. **Checkpoint** (`CheckpointFiles`): the table files of RocksDB, linked into the snapshot.
+9. **Checkpoint** (`CheckpointFiles`): the table files of the database, linked into the snapshot.
    Snapshots share files that did not change.
 
 The folder `table/` contains the tables, `layout/` contains the two layouts, `preparation/` contains
-the work before a barrier, and `rocksdb/` contains the database and its files. Start reading at
-`table/keyed_table.py`, then `state_snapshot.py` and `backend.py`.
+the work before a barrier, `cold/` contains blocks, rows and checkpoints, and `rocksdb/` and
+`sqlite/` contain one database each. Start reading at `table/keyed_table.py`, then
+`state_snapshot.py` and `backend.py`.
 
 Each layer uses only the layers below it:
 
@@ -36,7 +39,9 @@ Each layer uses only the layers below it:
     state_snapshot, restore, memory_budget, preparation/
     local_storage, inline_state
     tables, layout/
-    rocksdb/, cold_store
+    engines
+    rocksdb/, sqlite/
+    cold/
     table/
     entries, slices, settings
 """
@@ -45,8 +50,8 @@ from __future__ import annotations
 
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state.backend import KeyedBackend
+from penstock.snapshot.state.cold.database import SharedMemory
 from penstock.snapshot.state.entries import MARKS, MISSING, TOMBSTONE, StateCodec
-from penstock.snapshot.state.rocksdb.options import SharedMemory
 from penstock.snapshot.state.slices import Work
 from penstock.snapshot.state.state_snapshot import StateSnapshot
 from penstock.snapshot.state.table.composite_table import CompositeTable

@@ -1,17 +1,17 @@
 """The keyed state of one subtask of one operator: its tables and their snapshots.
 
 A small state is kept in dicts only. Each snapshot captures the whole state and stores it in its
-handle. When the state exceeds `inline_threshold`, the backend opens RocksDB and writes the whole
+handle. When the state exceeds `inline_threshold`, the backend opens a database and writes the whole
 state to it. From then on a snapshot captures only the changed entries. While all entries fit into
 memory, they are written as *blocks*. When the state exceeds the memory budget, it is written again
 as *rows*. Rows can be read one by one, so entries may be evicted. The backend never switches back.
 
 Invariants:
 
-* Changes of an interval are written to RocksDB only after the files of the previous checkpoint are
-  linked.
-* While RocksDB is open, it holds all clean entries.
-* Only clean entries are evicted, and only while RocksDB holds rows.
+* Changes of an interval are written to the database only after the files of the previous checkpoint
+  are linked.
+* While a database is open, it holds all clean entries.
+* Only clean entries are evicted, and only while the database holds rows.
 * At most one generator of slow work is in a step off the event loop at a time. Between any two
   steps, the task may capture snapshots and process records.
 
@@ -28,15 +28,15 @@ from typing import Any
 from penstock.dataflow.errors import GraphError, ProtocolError
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.metadata.state_kind import StateKind
+from penstock.snapshot.state.cold.database import DatabaseEngine, SharedMemory
 from penstock.snapshot.state.cold.rows import REMEMBERED_BYTES, RowKeys
+from penstock.snapshot.state.engines import default_engine
 from penstock.snapshot.state.entries import TOMBSTONE, StateCodec
-from penstock.snapshot.state.local_storage import CreateDatabase, LocalStorage
+from penstock.snapshot.state.local_storage import LocalStorage
 from penstock.snapshot.state.memory_budget import MemoryBudget
 from penstock.snapshot.state.preparation.eager_flush import EagerFlusher
 from penstock.snapshot.state.preparation.early_checkpoint import EarlyCheckpoint
 from penstock.snapshot.state.restore import Restorer
-from penstock.snapshot.state.rocksdb.database import RocksDatabase
-from penstock.snapshot.state.rocksdb.options import SharedMemory
 from penstock.snapshot.state.settings import DEFAULT_SETTINGS, StateSettings
 from penstock.snapshot.state.slices import Slicing, Work
 from penstock.snapshot.state.state_snapshot import SnapshotWriter, StateSnapshot
@@ -63,16 +63,19 @@ class KeyedBackend:
         max_parallelism: the number of key groups, at most 32768.
         groups: the key groups of this subtask.
         inline_threshold: the largest packed size of a state that is stored in its handle, in
-            bytes. If it is 0, RocksDB is used from the first snapshot on, even for an empty state.
+            bytes. If it is 0, a database is used from the first snapshot on, even for an empty
+            state.
         memory_budget: the memory for the entries, for the cache of row keys, and for a part of
             `shared`, in bytes. All sizes are estimates. The entries and the cache get at least
             half of it.
         clock: a function that returns a monotonic time in seconds.
         slice_seconds: the longest duration of a slice of work on the event loop.
-        shared: the block cache and write buffers of the process. If it is None, the backend creates
-            its own, with about a quarter of `memory_budget`, but at most 32 MiB.
+        shared: the caches and buffers of the process, made by the `memory` of `engine`. If it is
+            None, the backend creates its own, with about a quarter of `memory_budget`, but at most
+            32 MiB.
         settings: the thresholds of the backend. Tests set smaller ones.
-        create_database: a function that creates an empty database in a folder.
+        engine: the kind of database for a state that is not small. The default is RocksDB, or
+            SQLite if RocksDB is not installed.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class KeyedBackend:
         slice_seconds: float = 0.002,
         shared: SharedMemory | None = None,
         settings: StateSettings = DEFAULT_SETTINGS,
-        create_database: CreateDatabase = RocksDatabase.create,
+        engine: DatabaseEngine | None = None,
     ) -> None:
         self.groups = groups
         self.tables = Tables(codec, settings)
@@ -107,7 +110,7 @@ class KeyedBackend:
             shared,
             max(_MIN_PRIVATE_CACHE_BYTES, min(_MAX_PRIVATE_CACHE_BYTES, memory_budget // 4)),
             lambda: self._last_number,
-            create_database,
+            engine or default_engine(),
         )
         self.memory = MemoryBudget(memory_budget, self.tables, self.storage)
         self._last_number = -1
@@ -213,7 +216,7 @@ class KeyedBackend:
     def capture(self, number: int) -> StateSnapshot:
         """Capture the current state for snapshot `number`.
 
-        Once RocksDB is open, the duration does not depend on the size of the state, except for
+        Once a database is open, the duration does not depend on the size of the state, except for
         dense tables. A dense table takes about 20 ns for each entry.
 
         Raises:
@@ -266,7 +269,7 @@ class KeyedBackend:
         """Write the oldest dirty entries before the next snapshot.
 
         The generator yields only None, and the caller may abandon it at any step. It ends when few
-        dirty entries are left, when a snapshot was captured, or if RocksDB is not open.
+        dirty entries are left, when a snapshot was captured, or if no database is open.
         """
         return self._flush.run()
 
@@ -312,7 +315,7 @@ class KeyedBackend:
         return self.memory.evict(self._snapshots.is_busy)
 
     def close(self) -> None:
-        """Close RocksDB, which is slow. No generator may be in a step off the event loop."""
+        """Close the database, which is slow. No generator may be in a step off the event loop."""
         self.storage.close()
 
     # --- methods for all entries ---
@@ -339,7 +342,7 @@ class KeyedBackend:
     def cold_page(
         self, table: KeyedTable, cursor: bytes, limit: int
     ) -> tuple[list[tuple[Any, Any]], bytes | None]:
-        """Return some entries of a table that are rows in RocksDB, even if they have changed.
+        """Return some entries of a table that are rows in the database, even if they have changed.
 
         Arguments:
             table: the table.

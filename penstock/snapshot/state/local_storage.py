@@ -1,4 +1,4 @@
-"""Opens and closes the RocksDB database of one subtask, and makes its checkpoints."""
+"""Opens and closes the database of one subtask, and makes its checkpoints."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from penstock.snapshot.metadata.handles import FileRecord, SnapshotBytes
 from penstock.snapshot.state.cold.block_store import BlockStore
 from penstock.snapshot.state.cold.checkpoint import CheckpointFiles
 from penstock.snapshot.state.cold.cold_store import ColdStore, MemoryOnly
+from penstock.snapshot.state.cold.database import (
+    CHECKSUM_BYTES,
+    DatabaseEngine,
+    SharedMemory,
+    StateDatabase,
+)
 from penstock.snapshot.state.cold.row_store import RowStore
 from penstock.snapshot.state.cold.rows import RowKeys
 from penstock.snapshot.state.entries import StateCodec
-from penstock.snapshot.state.rocksdb.database import CHECKSUM_BYTES, RocksDatabase
-from penstock.snapshot.state.rocksdb.options import SharedMemory
 from penstock.snapshot.state.settings import StateSettings
 from penstock.snapshot.state.slices import Slicing, Work
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 from penstock.snapshot.state.tables import Tables
 
-__all__ = ["CreateDatabase", "LocalStorage"]
-
-CreateDatabase = Callable[[Path, SharedMemory], RocksDatabase]
+__all__ = ["LocalStorage"]
 
 
 class LocalStorage:
@@ -37,11 +39,11 @@ class LocalStorage:
         row_keys: the object that makes the keys of rows.
         slicing: the object that divides slow work into slices.
         settings: the thresholds of the backend.
-        shared: the block cache and write buffers of the process. If it is None, they are created
-            when the database is opened.
-        cache_bytes: the size of the block cache and write buffers if `shared` is None.
+        shared: the caches and buffers of the process. If it is None, they are created when the
+            database is opened.
+        cache_bytes: the size of the caches and buffers if `shared` is None.
         newest: a function that returns the highest number of a captured snapshot.
-        create_database: a function that creates an empty database.
+        engine: the kind of the database.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class LocalStorage:
         shared: SharedMemory | None,
         cache_bytes: int,
         newest: Callable[[], int],
-        create_database: CreateDatabase,
+        engine: DatabaseEngine,
     ) -> None:
         self.folder = folder
         self.codec = codec
@@ -63,12 +65,12 @@ class LocalStorage:
         self.settings = settings
         self.cold: ColdStore = MemoryOnly()
         self.files = CheckpointFiles(folder / "upload")
-        self._database: RocksDatabase | None = None
+        self._database: StateDatabase | None = None
         self._shared = shared
         self._joined = False
         self._cache_bytes = cache_bytes
         self._newest = newest
-        self._create_database = create_database
+        self.engine = engine
 
     @property
     def is_open(self) -> bool:
@@ -76,34 +78,39 @@ class LocalStorage:
         return self.cold.is_open
 
     @property
-    def database(self) -> RocksDatabase:
+    def database(self) -> StateDatabase:
         """The open database.
 
         Raises:
             ProtocolError: if no database is open.
         """
         if self._database is None:
-            raise ProtocolError("the RocksDB of a state backend is not open")
+            raise ProtocolError("the database of a state backend is not open")
         return self._database
 
+    def memory_of(self, engine: DatabaseEngine) -> SharedMemory:
+        """Return the memory for a database that is read during a restore only."""
+        same = engine.name == self.engine.name
+        return self.shared_memory() if same else engine.memory(self._cache_bytes)
+
     def shared_memory(self) -> SharedMemory:
-        """Return the block cache and write buffers, and count this backend as a user of them."""
+        """Return the caches and buffers, and count this backend as a user of them."""
         if self._shared is None:
-            self._shared = SharedMemory(self._cache_bytes)
+            self._shared = self.engine.memory(self._cache_bytes)
         if not self._joined:
             self._joined = True
             self._shared.join()
         return self._shared
 
     def share_bytes(self) -> int:
-        """Return this backend's share of the block cache and write buffers, in bytes."""
+        """Return this backend's share of the caches and buffers, in bytes."""
         return 0 if self._shared is None else self._shared.share_bytes()
 
     # --- methods that open and close the database ---
 
     def open_blocks(self) -> Work[None]:
         """Open an empty database that will hold blocks."""
-        create = partial(self._create_database, self.folder / "db", self.shared_memory())
+        create = partial(self.engine.create, self.folder / "db", self.shared_memory())
         self._use_blocks((yield from self.slicing.offload(create)))
 
     def open_rows(self, tables: Tables) -> Work[None]:
@@ -112,39 +119,39 @@ class LocalStorage:
         Arguments:
             tables: the tables that read evicted entries from the database.
         """
-        old, shared = self._database, self.shared_memory()
+        old, shared, create = self._database, self.shared_memory(), self.engine.create
 
-        def replace() -> RocksDatabase:
+        def replace() -> StateDatabase:
             if old is not None:
                 self.files.discard_early(old)
                 old.close()
-            return self._create_database(self.folder / "db", shared)
+            return create(self.folder / "db", shared)
 
         database = yield from self.slicing.offload(replace)
         # The new database uses the same file names again, so the known checksums are not valid.
         self.files = CheckpointFiles(self.folder / "upload")
         self._use_rows(database, tables)
 
-    def open_linked(self, open_database: Callable[[], RocksDatabase], tables: Tables) -> Work[None]:
+    def open_linked(self, open_database: Callable[[], StateDatabase], tables: Tables) -> Work[None]:
         """Open a database that was linked from a snapshot, and load its blocks, if it has any.
 
         Arguments:
             open_database: a function that opens the database. It is called off the event loop.
             tables: the tables of the states in the database, in the order of their ids.
         """
-        database: RocksDatabase = yield from self.slicing.offload(open_database)
+        database: StateDatabase = yield from self.slicing.offload(open_database)
         if database.holds_blocks():
             yield from self._use_blocks(database).load(list(tables), self.slicing.timer())
         else:
             self._use_rows(database, tables)
 
-    def _use_blocks(self, database: RocksDatabase) -> BlockStore:
+    def _use_blocks(self, database: StateDatabase) -> BlockStore:
         blocks = BlockStore(database, self.codec, self.settings, self._newest)
         self._database = database
         self.cold = blocks
         return blocks
 
-    def _use_rows(self, database: RocksDatabase, tables: Tables) -> None:
+    def _use_rows(self, database: StateDatabase, tables: Tables) -> None:
         rows = RowStore(database, self.codec, self.row_keys)
         self._database = database
         self.cold = rows

@@ -22,7 +22,7 @@ class MemoryBudget:
 
     Arguments:
         budget_bytes: the memory for entries, for remembered keys, and for the backend's share of
-            RocksDB's cache, in bytes. At least half is left for entries and keys.
+            the database's cache, in bytes. At least half is left for entries and keys.
         tables: the tables of the backend.
         storage: the storage of the backend, which holds the evicted entries.
     """

@@ -2,34 +2,34 @@
 
 If a handle covers exactly the key groups of the subtask, its files are linked into the folder of
 the new database. Rows then stay in the database until they are looked up. Blocks are loaded into
-memory at once.
+memory at once. The files must be those of the kind of database that the backend uses.
 
 Otherwise the files are linked into a temporary folder. The rows of the subtask's key groups are
 copied from there into an empty database, without decoding their values. The entries of blocks are
 loaded into memory.
 
-RocksDB never opens the folder of the snapshot itself, since it would delete files there. This
-module does not verify checksums.
+So a snapshot that was written with RocksDB is restored into SQLite, and the other way. No database
+opens the folder of the snapshot itself, since RocksDB would delete files there. This module does
+not verify checksums.
 """
 
 from __future__ import annotations
 
 import shutil
+import struct
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.state.cold.block_store import BlockStore
 from penstock.snapshot.state.cold.checkpoint import CheckpointFiles
+from penstock.snapshot.state.cold.database import StateDatabase
 from penstock.snapshot.state.cold.rows import ROW_PREFIX
+from penstock.snapshot.state.engines import engine_of, open_files
 from penstock.snapshot.state.inline_state import naming_state, unpack_inline
 from penstock.snapshot.state.local_storage import LocalStorage
-from penstock.snapshot.state.rocksdb.database import RocksDatabase
-from penstock.snapshot.state.rocksdb.errors import no_room_message, rocks_recoverability
-from penstock.snapshot.state.rocksdb.options import SharedMemory
 from penstock.snapshot.state.slices import Work
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 from penstock.snapshot.state.tables import Tables
@@ -37,6 +37,7 @@ from penstock.snapshot.state.tables import Tables
 __all__ = ["Restorer"]
 
 _ROWS_PER_BATCH = 256
+_GROUP = struct.Struct(">H")
 
 
 class Restorer:
@@ -75,7 +76,7 @@ class Restorer:
                 )
                 table.expires = state_id in handle.expiring
         stored = [(path, handle) for path, handle in handles if handle.folder is not None]
-        if len(handles) == len(stored) == 1 and self._covers_exactly(stored[0][1]):
+        if len(handles) == len(stored) == 1 and self._may_link(stored[0][1]):
             yield from self._link(*stored[0])
         else:
             for path, handle in stored:
@@ -87,16 +88,20 @@ class Restorer:
             # The entries that were loaded into memory are not in this database of rows yet.
             self._tables.mark_all_dirty()
 
-    def _covers_exactly(self, handle: KeyedHandle) -> bool:
-        return (handle.first_group, handle.end_group) == (self._groups.start, self._groups.stop)
+    def _may_link(self, handle: KeyedHandle) -> bool:
+        groups = handle.first_group, handle.end_group
+        if groups != (self._groups.start, self._groups.stop):
+            return False
+        return engine_of(handle.files).name == self._storage.engine.name
 
     def _link(self, path: Path, handle: KeyedHandle) -> Work[None]:
         storage = self._storage
         folder, shared = storage.folder / "db", storage.shared_memory()
+        engine = storage.engine
 
-        def link_and_open() -> RocksDatabase:
+        def link_and_open() -> StateDatabase:
             storage.files.take_over(path, handle.files, folder)
-            return _open(folder, shared, path, handle)
+            return open_files(engine, folder, shared, path / str(handle.folder))
 
         yield from storage.open_linked(link_and_open, self._tables)
 
@@ -115,13 +120,14 @@ class Restorer:
     def _copy(self, path: Path, handle: KeyedHandle) -> Work[None]:
         """Copy the entries of this subtask from the files of a handle."""
         storage = self._storage
-        folder, shared = storage.folder / "source", storage.shared_memory()
+        engine = engine_of(handle.files)
+        folder, shared = storage.folder / "source", storage.memory_of(engine)
 
-        def link_and_open() -> RocksDatabase:
+        def link_and_open() -> StateDatabase:
             CheckpointFiles(folder).take_over(path, handle.files, folder)
-            return _open(folder, shared, path, handle)
+            return open_files(engine, folder, shared, path / str(handle.folder))
 
-        source: RocksDatabase = yield from storage.slicing.offload(link_and_open)
+        source: StateDatabase = yield from storage.slicing.offload(link_and_open)
         if source.holds_blocks():
             yield from self._load_blocks(source, handle)
         else:
@@ -130,7 +136,7 @@ class Restorer:
             yield from self._copy_rows(source, handle)
         yield from storage.slicing.offload(partial(_close_and_remove, source, folder))
 
-    def _load_blocks(self, source: RocksDatabase, handle: KeyedHandle) -> Work[None]:
+    def _load_blocks(self, source: StateDatabase, handle: KeyedHandle) -> Work[None]:
         storage = self._storage
         timer = storage.slicing.timer()
         loaded = [
@@ -151,7 +157,7 @@ class Restorer:
                     yield None
                     timer.restart()
 
-    def _copy_rows(self, source: RocksDatabase, handle: KeyedHandle) -> Work[None]:
+    def _copy_rows(self, source: StateDatabase, handle: KeyedHandle) -> Work[None]:
         database = self._storage.database
         # The id of a state is its position in its handle, so the same state may have another id
         # in this backend.
@@ -160,7 +166,7 @@ class Restorer:
         end = min(handle.end_group, self._groups.stop)
         timer = self._storage.slicing.timer()
         batch = database.new_batch()
-        for row_key, data in source.rows(first, end):
+        for row_key, data in source.scan(_GROUP.pack(first), _GROUP.pack(end)):
             group, table_id = ROW_PREFIX.unpack_from(row_key)
             row_key = ROW_PREFIX.pack(group, table_ids[table_id]) + row_key[ROW_PREFIX.size :]
             batch[row_key] = data
@@ -173,20 +179,6 @@ class Restorer:
         database.write(batch)
 
 
-def _close_and_remove(database: RocksDatabase, folder: Path) -> None:
+def _close_and_remove(database: StateDatabase, folder: Path) -> None:
     database.close()
     shutil.rmtree(folder)
-
-
-def _open(folder: Path, shared: SharedMemory, path: Path, handle: KeyedHandle) -> RocksDatabase:
-    try:
-        return RocksDatabase(folder, shared)
-    except Exception as error:
-        # All exceptions are caught, since rocksdict does not define an exception class.
-        recoverability = rocks_recoverability(error)
-        if full := no_room_message(error):
-            raise StoreError(full, folder, recoverability=recoverability) from error
-        message = f"RocksDB cannot open the state in a snapshot ({error}); use another snapshot"
-        raise StoreError(
-            message, path / str(handle.folder), recoverability=recoverability
-        ) from error

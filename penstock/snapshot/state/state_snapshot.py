@@ -3,9 +3,9 @@
 Invariants:
 
 * The snapshots of a backend are written strictly in order. The files of a snapshot are linked
-  before any later change is written to RocksDB.
+  before any later change is written to the database.
 * The entries of an aborted snapshot are also written, because later snapshots contain only later
-  changes. Only the RocksDB checkpoint of the aborted snapshot is skipped.
+  changes. Only the checkpoint of the aborted snapshot is skipped.
 * Captured maps stay in their tables until all of them are written. So writing may stop at any step
   and begin again from the start.
 """
@@ -201,7 +201,7 @@ class StateSnapshot:
             ProtocolError: if an older snapshot is not written yet, or this snapshot is already
                 written.
             StoreError, OSError: if the files cannot be written. If `over` is true afterwards, the
-                backend can still be used. Otherwise RocksDB has failed, and no more writes are
+                backend can still be used. Otherwise the database has failed, and no more writes are
                 possible.
         """
         return self._writer.write(self, target)

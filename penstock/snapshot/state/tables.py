@@ -108,7 +108,7 @@ class Tables:
         return self[self.names.index(name)]
 
     def attach(self, reader: ColdReader) -> None:
-        """Set the reader that all tables use for entries that are in RocksDB only."""
+        """Set the reader that all tables use for entries that are in the database only."""
         self._readers = [reader]
         for table in self:
             table.attach(reader)

@@ -21,6 +21,7 @@ from penstock import (
     RuntimeExecutionMode,
     StreamExecutionEnvironment,
 )
+from penstock.dataflow.config.cold_store import ColdStoreKind
 from penstock.dataflow.config.outer_settings import environment_variables, with_environment
 from penstock.dataflow.config.setting_texts import setting_names, setting_value
 from penstock.runtime.codegen.switch import is_enabled
@@ -84,6 +85,7 @@ SAMPLES = {
     "checkpointing_mode": ("unaligned", CheckpointingMode.UNALIGNED),
     "in_process": (True, True),
     "codegen": ("off", False),
+    "cold_store": ("sqlite", ColdStoreKind.SQLITE),
     "chaining": (False, False),
     "log_level": ("INFO", 20),
     "restart": (

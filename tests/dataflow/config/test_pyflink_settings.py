@@ -12,6 +12,7 @@ from penstock import (
     Configuration,
     Duration,
     EmbeddedRocksDBStateBackend,
+    EmbeddedSQLiteStateBackend,
     ExternalizedCheckpointRetention,
     FileSystemCheckpointStorage,
     GraphError,
@@ -23,6 +24,7 @@ from penstock import (
     SlotSharingGroup,
     StreamExecutionEnvironment,
 )
+from penstock.dataflow.config.cold_store import ColdStoreKind
 
 
 @pytest.fixture
@@ -98,7 +100,7 @@ def test_state_backends_are_accepted(env: StreamExecutionEnvironment):
         assert env.set_state_backend(backend).get_state_backend() is backend
     with pytest.raises(GraphError, match="Penstock tunes RocksDB by itself"):
         EmbeddedRocksDBStateBackend().set_options(None)  # type: ignore[attr-defined]
-    with pytest.raises(GraphError, match="a state backend is a HashMapStateBackend or"):
+    with pytest.raises(GraphError, match="a state backend is a HashMapStateBackend, an"):
         env.set_state_backend("rocksdb")  # type: ignore[arg-type]
 
 
@@ -121,6 +123,23 @@ def test_settings_of_rocksdb_are_accepted_without_effect(caplog: Any):
         "set_predefined_options has no effect",
         "set_number_of_transfer_threads has no effect",
     ]
+
+
+def test_the_database_of_large_state_is_chosen(env: StreamExecutionEnvironment):
+    assert env.config.cold_store is None
+    env.set_state_backend(HashMapStateBackend())
+    assert env.config.cold_store is None
+    env.set_state_backend(EmbeddedSQLiteStateBackend())
+    assert env.config.cold_store is ColdStoreKind.SQLITE
+    env.set_state_backend(EmbeddedRocksDBStateBackend())
+    assert env.config.cold_store is ColdStoreKind.ROCKSDB
+    configuration = Configuration()
+    configuration.set_string("state.backend.cold-store", "SQLite")
+    env.configure(configuration)
+    assert env.config.cold_store is ColdStoreKind.SQLITE
+    configuration.set_string("state.backend.cold-store", "leveldb")
+    with pytest.raises(GraphError, match="leveldb, which cannot be: it is rocksdb or sqlite"):
+        env.configure(configuration)
 
 
 def test_restart_strategies_can_be_read(env: StreamExecutionEnvironment):

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import msgpack
 from penstock.dataflow.graph.keys import canonical
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.state import KeyedBackend
+from penstock.snapshot.state.cold.database import DatabaseEngine
+from penstock.snapshot.state.rocksdb.database import ROCKSDB
+from penstock.snapshot.state.sqlite.database import SQLITE, SqliteDatabase
 
 GROUPS = 16
 
@@ -47,6 +51,7 @@ class Maker:
     """Makes backends in folders of their own, and closes them."""
 
     root: Path
+    engine: DatabaseEngine = ROCKSDB
     made: list[KeyedBackend] = field(default_factory=list)
 
     def __call__(self, groups: range = range(GROUPS), **options: Any) -> KeyedBackend:
@@ -56,10 +61,15 @@ class Maker:
             canonical=canonical,
             max_parallelism=GROUPS,
             groups=groups,
+            engine=options.pop("engine", self.engine),
             **options,
         )
         self.made.append(backend)
         return backend
+
+    def tables(self, folder: Path) -> list[Path]:
+        """The table files in a folder."""
+        return sorted(folder.glob(TABLES[self.engine.name]))
 
     def restored(self, *handles: KeyedHandle, **options: Any) -> KeyedBackend:
         backend = self(**options)
@@ -69,6 +79,19 @@ class Maker:
     def snapshot(self, backend: KeyedBackend, number: int) -> KeyedHandle:
         result = drive(backend.capture(number).write(self.root / f"{number}-{id(backend)}"))
         return result[0]
+
+
+#: The names of table files, by the name of the engine.
+TABLES = {"RocksDB": "*.sst", "SQLite": "*.changes"}
+ENGINES = (ROCKSDB, SQLITE)
+ENGINE_IDS = ("rocksdb", "sqlite")
+#: SQLite that writes all rows again as soon as there are outdated ones.
+_TIGHT: Any = {"slack_bytes": -(1 << 20)}
+TIGHT_SQLITE = DatabaseEngine(
+    SQLITE.name,
+    partial(SqliteDatabase.create, **_TIGHT),
+    partial(SqliteDatabase, **_TIGHT),
+)
 
 
 def drive(work):

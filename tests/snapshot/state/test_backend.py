@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ from rocksdict import Options, Rdict
 from penstock.dataflow.errors import ProtocolError, StoreError
 from penstock.dataflow.graph.key_groups import key_group
 from penstock.dataflow.graph.keys import canonical
-from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, SharedMemory
-from penstock.snapshot.state.rocksdb.database import RocksDatabase
+from penstock.snapshot.metadata.handles import FileRecord
+from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend
+from penstock.snapshot.state.rocksdb.database import ROCKSDB
 from tests.snapshot.state.backends import (
+    ENGINE_IDS,
+    ENGINES,
     GROUPS,
     PlainCodec,
     as_rows,
@@ -23,6 +27,17 @@ from tests.snapshot.state.backends import (
     drive,
     fill,
 )
+
+
+def is_table(file: FileRecord) -> bool:
+    return Path(file.name).suffix in (".sst", ".changes")
+
+
+@pytest.fixture(params=ENGINES, ids=ENGINE_IDS)
+def engine(request):
+    """Each kind of database, for all tests of this module."""
+    return request.param
+
 
 # --- tables ---
 
@@ -142,6 +157,7 @@ def test_threshold_zero_means_rocksdb_even_when_empty(make):
 # --- writing captures ---
 
 
+@pytest.mark.parametrize("engine", [ROCKSDB])
 def test_the_checkpoint_opens_with_plain_rocksdict_and_has_the_documented_rows(make):
     backend = as_rows(make(inline_threshold=0))
     backend.table("other")
@@ -174,12 +190,13 @@ def test_a_key_whose_canonical_bytes_are_its_encoding_is_stored_once(make):
         max_parallelism=1,
         groups=range(1),
         inline_threshold=0,
+        engine=make.engine,
     )
     make.made.append(as_rows(backend))
     backend.table("s").put("key", 5)
     handle = make.snapshot(backend, 1)
     assert handle.inline is None
-    assert dict(backend.storage.database.rows(0, 1)) == {b"\0\0\0\0\xa3key": b"\0\x05"}
+    assert dict(backend.storage.database.scan(b"", None)) == {b"\0\0\0\0\xa3key": b"\0\x05"}
     assert contents(backend) == {"key": 5}
 
 
@@ -195,7 +212,9 @@ def test_files_are_recorded_with_size_and_checksum_and_later_only_linked(make):
         assert hashlib.blake2b(data, digest_size=16).hexdigest() == file.checksum
     backend.table("s").put("k5", -5)
     second, second_bytes = drive(backend.capture(2).write(make.root / "2"))
-    old = {file.checksum: file.size for file in first.files if file.name.endswith(".sst")}
+    old = {
+        file.checksum: file.size for file in first.files if file.name.endswith((".sst", ".changes"))
+    }
     shared = [file for file in second.files if file.checksum in old]
     assert len(shared) == len(old)
     assert second_bytes.linked >= sum(old.values())
@@ -442,9 +461,9 @@ def test_a_database_that_cannot_be_opened_fails_one_snapshot_only(make):
     def create(folder, shared):
         if failures:
             raise failures.pop()
-        return RocksDatabase.create(folder, shared)
+        return make.engine.create(folder, shared)
 
-    backend = make(inline_threshold=0, create_database=create)
+    backend = make(inline_threshold=0, engine=replace(make.engine, create=create))
     fill(backend, 1000)
     capture = backend.capture(1)
     with pytest.raises(OSError, match="No space left"):
@@ -456,6 +475,7 @@ def test_a_database_that_cannot_be_opened_fails_one_snapshot_only(make):
     assert contents(make.restored(handle)) == contents(backend) == expected
 
 
+@pytest.mark.parametrize("engine", [ROCKSDB])
 def test_a_failed_write_is_a_store_error_with_its_path(make):
     backend = make(inline_threshold=0)
     fill(backend, 10)
@@ -523,7 +543,7 @@ def test_a_state_ten_times_its_budget_runs(make):
 
 
 def test_the_cache_and_write_buffers_of_a_process_are_shared_and_counted(make):
-    shared = SharedMemory(8 * 1024 * 1024)
+    shared = make.engine.memory(8 * 1024 * 1024)
     backends = [
         make(inline_threshold=0, shared=shared, memory_budget=32 * 1024 * 1024) for _ in "ab"
     ]
@@ -547,12 +567,13 @@ def test_restoring_leaves_the_snapshot_as_it_was_whatever_happens_afterwards(mak
     folder = make.root / handle.folder
     before = content_of_folder(folder)
     restored = make.restored(handle)
-    assert next(folder.glob("*.sst")).stat().st_nlink >= 2
+    assert make.tables(folder)[0].stat().st_nlink >= 2
     for number in range(2, 9):
         fill(restored, 2000, lambda i, n=number: i * n)
         restored.table("s").delete(f"k{number}")
         make.snapshot(restored, number)
-    restored.storage.database._database.compact_range(None, None)
+    if make.engine is ROCKSDB:
+        restored.storage.database._database.compact_range(None, None)
     restored.close()
     assert content_of_folder(folder) == before
     assert contents(make.restored(handle)) == {f"k{i}": i for i in range(2000)}
@@ -565,7 +586,9 @@ def test_a_restored_snapshot_is_linked_into_the_next_one(make):
     restored = make.restored(first)
     restored.table("s").put("new", 1)
     second, size = drive(restored.capture(2).write(make.root / "2"))
-    old = {file.checksum: file.size for file in first.files if file.name.endswith(".sst")}
+    old = {
+        file.checksum: file.size for file in first.files if file.name.endswith((".sst", ".changes"))
+    }
     assert old.keys() <= {file.checksum for file in second.files}
     assert size.linked >= sum(old.values())
 
@@ -639,7 +662,7 @@ def test_a_missing_file_is_named(make):
     backend = make(inline_threshold=0)
     fill(backend, 10)
     handle = make.snapshot(backend, 1)
-    missing = next((make.root / handle.folder).glob("*.sst"))
+    missing = make.tables(make.root / handle.folder)[0]
     missing.unlink()
     with pytest.raises(StoreError, match=missing.name):
         make.restored(handle)
@@ -657,7 +680,7 @@ def test_where_nothing_can_be_linked_everything_is_copied(make, monkeypatch):
     handle = make.snapshot(backend, 1)
     monkeypatch.setattr(os, "link", refuse)
     restored = make.restored(handle)
-    assert next((restored.storage.folder / "db").glob("*.sst")).stat().st_nlink == 1
+    assert make.tables(restored.storage.folder / "db")[0].stat().st_nlink == 1
     assert contents(restored) == {f"k{i}": i for i in range(100)}
 
 
@@ -674,11 +697,12 @@ def test_files_copied_out_of_a_snapshot_are_synced_since_the_next_snapshot_links
         patch.setattr(os, "link", refuse)
         synced = _synced(patch)
         restored = make.restored(handle)
-    tables = {path.name for path in (restored.storage.folder / "db").glob("*.sst")}
+    tables = {path.name for path in make.tables(restored.storage.folder / "db")}
     assert tables
     assert tables <= {path.name for path in synced}
 
 
+@pytest.mark.parametrize("engine", [ROCKSDB])
 def test_a_checkpoint_syncs_the_manifest_and_last_its_folder(make, monkeypatch):
     """The rest is durable: RocksDB has synced table files, and CURRENT is the one from before."""
     backend = make(inline_threshold=0)
@@ -721,7 +745,7 @@ def test_on_another_file_system_a_file_is_copied_once_and_then_linked(make, monk
     assert first_bytes.linked == 0
     backend.table("s").put("k1", -1)
     _, second_bytes = drive(backend.capture(2).write(make.root / "store" / "2"))
-    old = sum(file.size for file in first.files if file.name.endswith(".sst"))
+    old = sum(file.size for file in first.files if is_table(file))
     assert second_bytes.linked >= old
     shutil.rmtree(make.root / "store" / "2")
     third, third_bytes = drive(backend.capture(3).write(make.root / "store" / "3"))
@@ -755,5 +779,5 @@ def test_a_tombstone_is_a_row_that_is_deleted(make):
     make.snapshot(backend, 1)
     table.dirty["k1"] = TOMBSTONE
     make.snapshot(backend, 2)
-    assert len(list(backend.storage.database.rows(0, GROUPS))) == 9
+    assert len(list(backend.storage.database.scan(b"", b"\xff"))) == 9
     assert "k1" not in table.clean

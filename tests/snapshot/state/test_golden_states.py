@@ -1,6 +1,7 @@
 """Snapshots with each kind of state that were written once, and must be readable for ever.
 
 `python -m tests.snapshot.state.test_golden_states FOLDER` writes them, in each form of keyed state.
+Those whose name begins with `sqlite` have change files.
 """
 
 import sys
@@ -27,14 +28,17 @@ from penstock.snapshot.metadata.manifest import (
 )
 from penstock.snapshot.metadata.manifest_format import encode_manifest
 from penstock.snapshot.state import KeyedBackend, StateKind
+from penstock.snapshot.state.cold.database import DatabaseEngine
+from penstock.snapshot.state.rocksdb.database import ROCKSDB
+from penstock.snapshot.state.sqlite.database import SQLITE
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store
 from tests.runtime.operators.state.states import CODEC, Clock, context_of, with_key
 from tests.runtime.operators.state.test_states import Mean
-from tests.snapshot.state.backends import as_rows, drive
+from tests.snapshot.state.backends import ENGINE_IDS, ENGINES, as_rows, drive
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "states"
-FORMS = ("inline", "blocks", "rows")
+FORMS = ("inline", "blocks", "rows", "sqlite-blocks", "sqlite-rows")
 GROUPS = 16
 
 #: The entries as readers of snapshots show them: state, kind, key, part, value, last use.
@@ -73,7 +77,9 @@ def states_of(context):
     }
 
 
-def backend_in(folder: Path, form: str, groups: range = range(GROUPS)) -> KeyedBackend:
+def backend_in(
+    folder: Path, form: str, groups: range = range(GROUPS), engine: DatabaseEngine | None = None
+) -> KeyedBackend:
     return KeyedBackend(
         folder=folder,
         codec=CODEC,
@@ -81,6 +87,7 @@ def backend_in(folder: Path, form: str, groups: range = range(GROUPS)) -> KeyedB
         max_parallelism=GROUPS,
         groups=groups,
         inline_threshold=1 << 16 if form == "inline" else 0,
+        engine=engine or (SQLITE if form.startswith("sqlite") else ROCKSDB),
     )
 
 
@@ -107,7 +114,7 @@ def write(root: Path, form: str) -> None:
     states["value"].update(b"\x00")
     context.key = 7
     states["map"].put("x", "seven")
-    if form == "rows":
+    if form.endswith("rows"):
         as_rows(backend)
     keyed, size = drive(backend.capture(1).write(paths.task(1, "sum", 0, 1)))
     backend.close()
@@ -144,12 +151,15 @@ def test_readers_show_the_entries_of_every_kind(form):
     assert sorted(found, key=repr) == sorted(ENTRIES, key=repr)
 
 
+@pytest.mark.parametrize("engine", ENGINES, ids=ENGINE_IDS)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("groups", [range(GROUPS), range(7), range(7, GROUPS)])
-def test_every_kind_is_restored_at_any_parallelism(tmp_path, form, groups):
+def test_every_kind_is_restored_at_any_parallelism_into_each_database(
+    tmp_path, form, groups, engine
+):
     handle = keyed_handle(form)
     assert (handle.inline is not None) == (form == "inline")
-    backend = backend_in(tmp_path, form, groups)
+    backend = backend_in(tmp_path, form, groups, engine)
     folder = JobPaths(GOLDEN / form).snapshot(1)
     drive(backend.restore([(folder, handle)]))
     context = context_of(backend, Clock(1_000_001))

@@ -6,6 +6,7 @@ about ten entries. Every handle that was ever completed must restore to the dict
 
 import copy
 import itertools
+import random
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -25,9 +26,10 @@ from hypothesis.stateful import (
 from penstock.dataflow.graph.keys import canonical
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.state import MISSING, KeyedBackend, StateSnapshot
+from penstock.snapshot.state.rocksdb.database import ROCKSDB
 from penstock.snapshot.state.settings import StateSettings
 from tests.sizes import sized
-from tests.snapshot.state.backends import PlainCodec
+from tests.snapshot.state.backends import TIGHT_SQLITE, PlainCodec
 
 GROUPS = 8
 #: The keys of the last state are composite.
@@ -79,17 +81,17 @@ class KeyedStateMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.root = Path(tempfile.mkdtemp(prefix="penstock-"))
+        self.chance = random.Random()
         self.counter: Iterator[int] = itertools.count(1)
         self.budget = self.budgets[0]
-        backend = self.make()
-        backend.composite_table("pairs")
-        self.begin({state: {} for state in STATES}, backend)
         self.completed: list[tuple[KeyedHandle, dict[str, dict[Any, Any]]]] = []
 
     def make(self, groups: range = range(GROUPS)) -> KeyedBackend:
         # Every look at the clock ends a slice.
         clock = itertools.count()
+        # Whatever one engine has written, the other one restores.
         return KeyedBackend(
+            engine=self.chance.choice((ROCKSDB, TIGHT_SQLITE)),
             folder=self.root / f"work-{next(self.counter)}",
             codec=PlainCodec(),
             canonical=canonical,
@@ -133,9 +135,13 @@ class KeyedStateMachine(RuleBasedStateMachine):
 
     # --- records ---
 
-    @initialize(budget=st.sampled_from(budgets))
-    def choose_budget(self, budget):
-        self.backend.memory.budget_bytes = self.budget = budget
+    @initialize(budget=st.integers(0, 1), seed=st.integers(0, 2**16))
+    def start(self, budget, seed):
+        self.chance.seed(seed)
+        self.budget = self.budgets[budget % len(self.budgets)]
+        backend = self.make()
+        backend.composite_table("pairs")
+        self.begin({state: {} for state in STATES}, backend)
 
     @rule(state=states, key=keys, value=values)
     def put(self, state, key, value):
@@ -376,7 +382,7 @@ class GrowingStateMachine(KeyedStateMachine):
 
 
 class AmpleStateMachine(KeyedStateMachine):
-    """With memory for everything, so that RocksDB holds blocks to the end."""
+    """With memory for everything, so that the database holds blocks to the end."""
 
     budgets = (100_000_000,)
     garbage_factor = 1
@@ -386,13 +392,13 @@ _settings = settings(
     max_examples=sized(40, 400),
     stateful_step_count=40,
     deadline=None,
-    # Shrinking takes minutes here, with RocksDB beneath; the blob replays the failure.
+    # Shrinking takes minutes here, with a database beneath; the blob replays the failure.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     print_blob=True,
     suppress_health_check=list(HealthCheck),
 )
-TestAlwaysInRocksDB = KeyedStateMachine.TestCase
-TestAlwaysInRocksDB.settings = _settings
+TestAlwaysInDatabase = KeyedStateMachine.TestCase
+TestAlwaysInDatabase.settings = _settings
 TestSmall = SmallStateMachine.TestCase
 TestSmall.settings = _settings
 TestGrowing = GrowingStateMachine.TestCase

@@ -8,6 +8,7 @@ them, so that the table is dense while most of it changes.
 import copy
 import itertools
 import random
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.dataflow.graph.keys import canonical
@@ -15,6 +16,7 @@ from penstock.snapshot.metadata.handles import SnapshotBytes
 from penstock.snapshot.state import MISSING, KeyedBackend, StateSnapshot
 from penstock.snapshot.state.cold.blocks import newest_entries, read_block
 from penstock.snapshot.state.layout.dense_layout import DenseLayout
+from penstock.snapshot.state.rocksdb.database import ROCKSDB
 from penstock.snapshot.state.settings import StateSettings
 from tests.sizes import sized
 from tests.snapshot.state.backends import GROUPS, PlainCodec, drive
@@ -28,7 +30,7 @@ class Batch(dict):
 
 
 class MemoryDatabase:
-    """What of a RocksDatabase blocks need; a checkpoint is a copy of what is in it."""
+    """What of a database blocks need; a checkpoint is a copy of what is in it."""
 
     has_early = False
 
@@ -84,7 +86,7 @@ class Walk:
                 sample_entries=2,
                 eager_flush_entries=0,
             ),
-            create_database=MemoryDatabase.create,
+            engine=replace(ROCKSDB, create=MemoryDatabase.create),
         )
         self.backend.storage.files = self.files = MemoryDatabase()
         self.lists, self.plain = self.backend.table("lists"), self.backend.table("plain")

@@ -1,6 +1,6 @@
-"""Stores keyed state in RocksDB as blocks, while all entries are also in memory.
+"""Stores keyed state in a database as blocks, while all entries are also in memory.
 
-While all entries are in memory, no key is looked up in RocksDB. The database is used for snapshots
+While all entries are in memory, no key is looked up in the database. It is used for snapshots
 only. A block of a thousand entries then costs much less than a thousand rows: it takes less time to
 encode, write, sort and compact. A restore reads all blocks. If several blocks contain a key, the
 entry in the newest block is valid.
@@ -28,8 +28,8 @@ from typing import Any
 from penstock.dataflow.graph.keys import plain_keys
 from penstock.snapshot.state.cold.blocks import BLOCKS, block_key, pack_block, read_block
 from penstock.snapshot.state.cold.cold_store import ColdStore
+from penstock.snapshot.state.cold.database import StateDatabase
 from penstock.snapshot.state.entries import MARKS, TOMBSTONE, StateCodec
-from penstock.snapshot.state.rocksdb.database import RocksDatabase
 from penstock.snapshot.state.settings import StateSettings
 from penstock.snapshot.state.slices import SliceTimer, Work
 from penstock.snapshot.state.table.keyed_table import KeyedTable
@@ -76,7 +76,7 @@ class BlockStore(ColdStore):
 
     def __init__(
         self,
-        database: RocksDatabase,
+        database: StateDatabase,
         codec: StateCodec,
         settings: StateSettings,
         newest: Callable[[], int] = lambda: -1,

@@ -1,4 +1,4 @@
-"""The format of blocks in RocksDB: one value holds many entries of one state.
+"""The format of blocks in a database: one value holds many entries of one state.
 
     key    FF FF · state id (2 bytes, big-endian) · number (8 bytes, big-endian)
     value  msgpack: [keys, values, deleted]     each of the three is a batch, encoded by the codec
@@ -49,12 +49,12 @@ class StoredBlock:
 
 
 def block_key(state: int, number: int) -> bytes:
-    """Return the key of block `number` in RocksDB, for the state with id `state`."""
+    """Return the key of block `number` in the database, for the state with id `state`."""
     return _KEY.pack(_NO_GROUP, state, number)
 
 
 def pack_block(keys: bytes, values: bytes, deleted: bytes) -> bytes:
-    """Return the value of a block in RocksDB.
+    """Return the value of a block in the database.
 
     Arguments:
         keys: the keys that got a value, encoded by the codec as a batch.
@@ -66,7 +66,7 @@ def pack_block(keys: bytes, values: bytes, deleted: bytes) -> bytes:
 
 
 def read_block(codec: StateCodec, row_key: bytes, data: bytes) -> StoredBlock:
-    """Decode a block from its key and value in RocksDB.
+    """Decode a block from its key and value in the database.
 
     Raises:
         StoreError: if the key and value cannot be decoded as a block.

@@ -1,4 +1,4 @@
-"""Links or copies the files of RocksDB checkpoints into snapshots and out of snapshots.
+"""Links or copies the files of checkpoints into snapshots and out of snapshots.
 
 One database never uses the name of a table file twice, so the checksum of each name is computed
 once. Two attempts may use the same name for different content, so only the checksum identifies a
@@ -6,9 +6,9 @@ file across attempts. All functions that read or write files are slow and must r
 loop. They make few system calls. Each system call releases the interpreter lock, and has to wait
 for it again under load.
 
-RocksDB syncs a table file before its MANIFEST names the file, so a linked table file is durable.
-The MANIFEST is written and synced for each checkpoint. Other files, such as CURRENT, are linked
-from the previous snapshot if their content is the same. The folder is synced last, so that the
+The database syncs a table file before it links the file, so a linked table file is durable. RocksDB
+has other files, too. The MANIFEST is written and synced for each checkpoint. CURRENT is linked
+from the previous snapshot if its content is the same. The folder is synced last, so that the
 names of the files are durable.
 
 For an announced snapshot, the checkpoint is made before the barrier (`begin_early`). After the
@@ -31,9 +31,9 @@ from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.handles import FileRecord, SnapshotBytes
+from penstock.snapshot.state.cold.database import StateDatabase
+from penstock.snapshot.state.cold.errors import no_room_message, recoverability_of_database
 from penstock.snapshot.state.preparation.backoff import Backoff
-from penstock.snapshot.state.rocksdb.database import RocksDatabase
-from penstock.snapshot.state.rocksdb.errors import no_room_message, rocks_recoverability
 from penstock.snapshot.storage.filesystem.durable_files import sync_file, sync_path, write_file
 from penstock.snapshot.storage.filesystem.file_errors import with_advice
 
@@ -41,8 +41,10 @@ __all__ = ["CheckpointFiles", "link_or_copy"]
 
 logger = logging.getLogger(__name__)
 
+#: The suffixes of table files: those of RocksDB, and the change files of SQLite.
+_TABLE_SUFFIXES = (".sst", ".changes")
 # The number of bytes of one read call. Most table files of RocksDB are smaller.
-_CHUNK_BYTES = 8 * 1024 * 1024
+_CHUNK_BYTES = 1024 * 1024
 
 
 def link_or_copy(source: Path, target: Path) -> bool:
@@ -156,7 +158,7 @@ class CheckpointFiles:
             stored = source / file.name
             path = folder / stored.name
             try:
-                if path.suffix == ".sst":
+                if path.suffix in _TABLE_SUFFIXES:
                     if not link_or_copy(stored, path):
                         # Later snapshots link this copy, so it must be durable.
                         sync_path(path)
@@ -170,7 +172,7 @@ class CheckpointFiles:
                 message = f"cannot restore a file of the snapshot ({error}); use another snapshot"
                 raise StoreError(message, stored) from error
 
-    def compute_checksum(self, database: RocksDatabase) -> bool:
+    def compute_checksum(self, database: StateDatabase) -> bool:
         """Compute the checksum of one table file for the next checkpoint. This is slow.
 
         Returns:
@@ -186,7 +188,7 @@ class CheckpointFiles:
             logger.debug("a checksum was not computed early: %s", error)
         return False
 
-    def begin_early(self, database: RocksDatabase, target: Path) -> None:
+    def begin_early(self, database: StateDatabase, target: Path) -> None:
         """Make an early checkpoint in `target` that has no log yet. This is slow.
 
         From then on the database logs its writes, until `checkpoint` or `discard_early` is called.
@@ -210,7 +212,7 @@ class CheckpointFiles:
             database.stop_log()
             shutil.rmtree(target, ignore_errors=True)
 
-    def discard_early(self, database: RocksDatabase) -> None:
+    def discard_early(self, database: StateDatabase) -> None:
         """Remove the early checkpoint that `begin_early` has made, if any. This is slow."""
         early, self._early = self._early, None
         if early is not None:
@@ -225,7 +227,7 @@ class CheckpointFiles:
                 self._checksums[name] = file.checksum
         shutil.rmtree(early.target, ignore_errors=True)
 
-    def checkpoint(self, database: RocksDatabase, target: Path) -> _Made:
+    def checkpoint(self, database: StateDatabase, target: Path) -> _Made:
         """Make a durable checkpoint of the database in the folder `target`. This is slow.
 
         The caller must sync the parent folder of `target`.
@@ -251,7 +253,7 @@ class CheckpointFiles:
             raise StoreError(
                 f"cannot write the checkpoint of a state: {with_advice(error)}",
                 target,
-                recoverability=rocks_recoverability(error),
+                recoverability=recoverability_of_database(error),
             ) from error
 
     @staticmethod
@@ -263,7 +265,7 @@ class CheckpointFiles:
         record = FileRecord(name, len(data), _hash(data).hexdigest())
         return (*early.files, record), early.size + SnapshotBytes(new=len(data))
 
-    def _write(self, database: RocksDatabase, target: Path, begin_log: bool = False) -> _Made:
+    def _write(self, database: StateDatabase, target: Path, begin_log: bool = False) -> _Made:
         upload = database.folder.stat().st_dev != target.parent.stat().st_dev
         if upload and self._scratch.exists():
             shutil.rmtree(self._scratch)
@@ -278,7 +280,7 @@ class CheckpointFiles:
             if upload:
                 new += size * self._upload(folder / name, stored, old)
             elif name in content.copied:
-                self._log_way("copied by RocksDB", target)
+                self._log_way("copied", target)
                 new += size
                 sync_path(stored)
             else:
@@ -323,7 +325,7 @@ class CheckpointFiles:
     def _log_way(self, way: str, target: Path) -> None:
         if self._way != way:
             self._way = way
-            logger.info("files of RocksDB checkpoints are %s [%s]", way, target)
+            logger.info("files of checkpoints are %s [%s]", way, target)
 
 
 def _link_stored(old: Path, new: Path) -> bool:

@@ -1,8 +1,9 @@
 """The interface of the storage to which the entries of tables are written.
 
 A small state is in memory only, and its snapshots are stored in their handles. A larger state is
-written to RocksDB as *blocks* while all of it fits into memory. When it exceeds the memory budget,
-it is written again as *rows*. Rows can be read one by one, so entries may be evicted.
+written to a database (RocksDB or SQLite) as *blocks* while all of it fits into memory. When it
+exceeds the memory budget, it is written again as *rows*. Rows can be read one by one, so entries
+may be evicted.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["ColdStore", "MemoryOnly"]
 class ColdStore(ABC):
     """The interface of a cold store, to which a backend writes the entries of its tables."""
 
-    #: Whether a RocksDB database is open. It then holds all clean entries.
+    #: Whether a database is open. It then holds all clean entries.
     is_open = True
     #: Whether individual entries can be read from the store, so that clean entries may be evicted.
     is_readable = False
@@ -120,7 +121,7 @@ class ColdStore(ABC):
 
 
 class MemoryOnly(ColdStore):
-    """The cold store while RocksDB is not open: it stores no entries.
+    """The cold store while no database is open: it stores no entries.
 
     Entries are marked as clean without being written, since each snapshot captures the whole state.
     """

@@ -1,4 +1,4 @@
-"""Stores keyed state in RocksDB as rows, so that entries may be evicted.
+"""Stores keyed state in a database as rows, so that entries may be evicted.
 
 Each entry has one row.
 """
@@ -9,6 +9,7 @@ from collections.abc import Collection, Container, Iterable, Iterator
 from typing import Any
 
 from penstock.snapshot.state.cold.cold_store import ColdStore
+from penstock.snapshot.state.cold.database import StateDatabase
 from penstock.snapshot.state.cold.rows import (
     ROW_PREFIX,
     RowKeys,
@@ -16,7 +17,6 @@ from penstock.snapshot.state.cold.rows import (
     value_offset,
 )
 from penstock.snapshot.state.entries import MISSING, StateCodec, encode_entries
-from penstock.snapshot.state.rocksdb.database import RocksDatabase
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 
 __all__ = ["RowStore"]
@@ -33,7 +33,7 @@ class RowStore(ColdStore):
 
     is_readable = True
 
-    def __init__(self, database: RocksDatabase, codec: StateCodec, row_keys: RowKeys) -> None:
+    def __init__(self, database: StateDatabase, codec: StateCodec, row_keys: RowKeys) -> None:
         self._database = database
         self._codec = codec
         self._row_keys = row_keys
@@ -102,18 +102,17 @@ class RowStore(ColdStore):
 
         Writes after this call do not change the result.
         """
-        rows = [self._database.rows_of(ROW_PREFIX.pack(group, table_id)) for group in groups]
+        rows = self._database.rows_of_each(ROW_PREFIX.pack(group, table_id) for group in groups)
         return self._decoded(rows, hot)
 
     def _decoded(
-        self, rows: list[Iterator[tuple[bytes, bytes]]], hot: Container[Any]
+        self, rows: Iterator[tuple[bytes, bytes]], hot: Container[Any]
     ) -> Iterator[tuple[Any, Any]]:
         decode = self._codec.decode_value
-        for group in rows:
-            for row_key, data in group:
-                key = decode(original_key(row_key, data))
-                if key not in hot:
-                    yield key, decode(data[value_offset(data) :])
+        for row_key, data in rows:
+            key = decode(original_key(row_key, data))
+            if key not in hot:
+                yield key, decode(data[value_offset(data) :])
 
     def remove_table(self, table: KeyedTable, groups: Iterable[int]) -> bool:
         """Remove all rows of a table, and return True."""

@@ -1,4 +1,4 @@
-"""The format of rows in RocksDB: each row holds one entry of a table.
+"""The format of rows in a database: each row holds one entry of a table.
 
     key    key group (2 bytes, big-endian) · state id (2 bytes, big-endian) · canonical key
            The canonical key of a composite table is the canonical form of the tuple

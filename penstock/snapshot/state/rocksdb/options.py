@@ -12,7 +12,9 @@ from rocksdict import (
     WriteBufferManager,
 )
 
-__all__ = ["SharedMemory", "database_options"]
+from penstock.snapshot.state.cold.database import SharedMemory
+
+__all__ = ["RocksMemory", "database_options"]
 
 # The write buffer is small, so that RocksDB flushes most of a snapshot in the background while the
 # rest is written. With this size, the flush at the end of 100,000 entries takes 15 ms instead of
@@ -24,8 +26,8 @@ _MIN_WRITE_BUFFER_BYTES = 256 * 1024
 _MAX_MANIFEST_BYTES = 512 * 1024
 
 
-class SharedMemory:
-    """The block cache and the write-buffer limit that all backends of a process share.
+class RocksMemory(SharedMemory):
+    """The block cache and the write-buffer limit that all databases of a process share.
 
     The memory of the write buffers counts as a part of the cache. So `capacity_bytes` limits both
     together.
@@ -35,29 +37,14 @@ class SharedMemory:
     """
 
     def __init__(self, capacity_bytes: int) -> None:
-        self.capacity_bytes = capacity_bytes
+        super().__init__(capacity_bytes)
         self.cache = Cache(capacity_bytes)
         self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
             capacity_bytes // 2, False, self.cache
         )
-        self._users = 0
-
-    def join(self) -> None:
-        """Register one more backend that uses this memory."""
-        self._users += 1
-
-    def leave(self) -> None:
-        """Unregister one backend that used this memory."""
-        self._users -= 1
-
-    def share_bytes(self) -> int:
-        """Return the share of one registered backend in this memory, in bytes."""
-        return self.capacity_bytes // max(1, self._users)
 
 
-def database_options(
-    shared: SharedMemory, max_manifest_bytes: int = _MAX_MANIFEST_BYTES
-) -> Options:
+def database_options(shared: RocksMemory, max_manifest_bytes: int = _MAX_MANIFEST_BYTES) -> Options:
     """Return the RocksDB options with which to open a database.
 
     Arguments:

@@ -24,36 +24,20 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from rocksdict import Checkpoint, Rdict
 
+from penstock.snapshot.state.cold.database import CheckpointContent
 from penstock.snapshot.state.rocksdb.manifest_reader import ManifestReader, UnknownManifestError
 
-__all__ = ["CheckpointContent", "TableFiles"]
+__all__ = ["TableFiles"]
 
 logger = logging.getLogger(__name__)
 
 # The largest number of attempts to link all files. An attempt fails only if RocksDB removes a file
 # at the same time.
 _LINK_ATTEMPTS = 10
-
-
-@dataclass(frozen=True)
-class CheckpointContent:
-    """The files of a checkpoint whose table files are already in its folder.
-
-    Arguments:
-        tables: the size of each table file in bytes, keyed by name.
-        copied: the names of the table files that are copies. Their content is not synced yet.
-        others: the content of all other files, keyed by name. The caller must write these files.
-    """
-
-    tables: Mapping[str, int]
-    copied: frozenset[str]
-    others: Mapping[str, bytes]
 
 
 class TableFiles:

@@ -2,8 +2,8 @@
 
     dirty     the newest writes; a deletion is a tombstone
     captured  the maps captured at barriers and not yet written, the newest last
-    clean     entries that are also in RocksDB (if it is open) and may be evicted
-    cold      entries in RocksDB; read only after entries were evicted or lazily restored
+    clean     entries that are also in the database (if it is open) and may be evicted
+    cold      entries in the database; read only after entries were evicted or lazily restored
 
 A look-up searches the levels from top to bottom, and takes the first entry of the key. Before the
 first eviction, a key that is in no level in memory has no entry.
@@ -14,9 +14,9 @@ Invariants:
 * A table returns a mutable value only while its key is dirty. If a captured map holds the same
   object, the table first replaces it there by its encoded bytes. So a change in place is never
   lost, and never visible in an older snapshot.
-* Before the first eviction, each key in RocksDB is clean, captured or *outdated*. An outdated key
-  is not clean, since the value in RocksDB is older than that of a level in memory. So `delete`
-  knows whether RocksDB may hold an entry, and needs a tombstone.
+* Before the first eviction, each key in the database is clean, captured or *outdated*. An outdated
+  key is not clean, since the value in the database is older than that of a level in memory. So
+  `delete` knows whether the database may hold an entry, and needs a tombstone.
 
 An operator may use a mutable value only while it processes the record for which it looked the value
 up. It must not store a mutable object under several keys or in several tables.
@@ -47,13 +47,13 @@ __all__ = ["ColdReader", "KeyedTable"]
 
 
 class ColdReader(Protocol):
-    """Reads entries that may be in RocksDB only."""
+    """Reads entries that may be in the database only."""
 
     def read(self, table: KeyedTable, key: Any) -> Any:
-        """Return the value of `key` in a table, or `MISSING` if it is not in RocksDB."""
+        """Return the value of `key` in a table, or `MISSING` if it is not in the database."""
 
     def read_all(self, table: KeyedTable, keys: Collection[Any]) -> list[tuple[Any, Any]]:
-        """Return each of the keys of a table that is in RocksDB, with its value."""
+        """Return each of the keys of a table that is in the database, with its value."""
 
     def entries_of(self, table: KeyedTable, key: Any) -> Iterator[tuple[Any, bytes]]:
         """Yield each composite key of `key` in a composite table, and its encoded value."""
@@ -95,7 +95,7 @@ class KeyedTable:
 
     Arguments:
         name: the name of the state.
-        table_id: the id of the table, which is part of its keys in RocksDB.
+        table_id: the id of the table, which is part of its keys in the database.
         codec: the codec, which encodes captured values before they can change in place.
         settings: the thresholds of the backend.
     """
@@ -156,23 +156,23 @@ class KeyedTable:
         self.dirty: dict[Any, Any] = {}
         self.captured: list[dict[Any, Any]] = []
         self.clean: dict[Any, Any] = {}
-        #: Whether some entries may be in RocksDB only.
+        #: Whether some entries may be in the database only.
         self.has_cold = False
         self._cold: ColdReader = _NOTHING_COLD
-        #: Keys that are in no level and not in RocksDB, as `read_ahead` has found out.
+        #: Keys that are in no level and not in the database, as `read_ahead` has found out.
         self._absent: set[Any] = set()
         #: Whether `read_ahead` reads, and the number of its calls.
         self._reads_ahead, self._calls = False, 0
-        #: The number of single reads of RocksDB, and of keys that they could concern, since the
-        #: last call of `read_ahead` that read nothing.
+        #: The number of single reads of the database, and of keys that they could concern, since
+        #: the last call of `read_ahead` that read nothing.
         self._cold_reads = self._probed_keys = 0
         #: Whether no entry is ever deleted and no value can change in place; see
         #: `declare_immutable`.
         self.only_immutable = False
-        #: Keys that RocksDB holds with a value that is older than the value in memory. All of them
-        #: are dirty or captured.
+        #: Keys that the database holds with a value that is older than the value in memory. All of
+        #: them are dirty or captured.
         self._outdated: set[Any] = set()
-        #: Whether `merge_levels` was called, so that RocksDB may hold any dirty entry.
+        #: Whether `merge_levels` was called, so that the database may hold any dirty entry.
         self._was_merged = False
         self.size = EntrySize(codec, settings)
         self._codec = codec
@@ -217,11 +217,11 @@ class KeyedTable:
         return value
 
     def read_ahead(self, keys: Iterable[Any]) -> None:
-        """Read the entries of several keys from RocksDB at once, as far as they are not in memory.
+        """Read the entries of several keys from the database at once.
 
-        An operator may call this before it looks up the keys of a batch, if `has_cold`. To read
-        them together and in order takes less time. If few of the keys are looked up afterwards, the
-        method soon reads nothing.
+        Entries that are in memory are not read. An operator may call this before it looks up the
+        keys of a batch, if `has_cold`. To read them together and in order takes less time. If few
+        of the keys are looked up afterwards, the method soon reads nothing.
         """
         if self._probed_keys:
             self._reads_ahead = self._cold_reads >= self._probed_keys * _WORTH_READING
@@ -263,7 +263,7 @@ class KeyedTable:
     def delete(self, key: Any) -> None:
         """Delete the entry of `key`, if there is one.
 
-        This writes a tombstone only if an older level or RocksDB may have an entry of the key.
+        This writes a tombstone only if an older level or the database may have an entry of the key.
         Otherwise the tombstones of short-lived keys would fill the memory of a job without
         snapshots.
         """
@@ -273,7 +273,7 @@ class KeyedTable:
             self.dirty[key] = TOMBSTONE
 
     def _is_only_dirty(self, key: Any) -> bool:
-        """Return whether neither an older level nor RocksDB has an entry of the key."""
+        """Return whether neither an older level nor the database has an entry of the key."""
         return not (
             self.has_cold
             or self.captured
@@ -324,7 +324,7 @@ class KeyedTable:
 
         Arguments:
             whole: whether the captured map must contain all entries, not only the changed ones. It
-                is true while RocksDB is not open, because no other storage has the other entries.
+                is true while no database is open, because no other storage has the other entries.
         """
         entries, self.dirty = self.dirty, {}
         if whole:
@@ -399,7 +399,7 @@ class KeyedTable:
         self._was_merged = True
 
     def attach(self, reader: ColdReader) -> None:
-        """Set the reader of the entries that are in RocksDB only."""
+        """Set the reader of the entries that are in the database only."""
         self._cold, self.has_cold = reader, True
 
     def evict(self, count: int) -> list[Any]:

@@ -1,5 +1,5 @@
 """Fixtures for tests of state objects."""
 
-from tests.snapshot.state.conftest import make
+from tests.snapshot.state.conftest import engine, make
 
-__all__ = ["make"]
+__all__ = ["engine", "make"]

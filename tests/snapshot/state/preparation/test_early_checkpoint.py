@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -13,7 +14,7 @@ from rocksdict import Options, Rdict
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.state.cold import checkpoint as checkpoint_module
 from penstock.snapshot.state.preparation.eager_flush_policy import EagerFlushPolicy
-from penstock.snapshot.state.rocksdb.database import RocksDatabase
+from penstock.snapshot.state.rocksdb.database import ROCKSDB, RocksDatabase
 from penstock.snapshot.state.rocksdb.manifest_reader import ManifestReader, UnknownManifestError
 from penstock.snapshot.state.rocksdb.options import database_options
 from penstock.snapshot.state.settings import StateSettings
@@ -37,7 +38,7 @@ def test_checksums_computed_early_are_those_of_the_files(make, monkeypatch):
     monkeypatch.setattr(
         checkpoint_module, "_checksum", lambda path: computed.append(path.name) or real(path)
     )
-    backend = make(inline_threshold=0, create_database=create_without_compactions)
+    backend = make(inline_threshold=0, engine=replace(ROCKSDB, create=create_without_compactions))
     table = backend.table("s")
     expected = {}
     for number in range(1, 5):
@@ -79,10 +80,12 @@ def test_checksums_that_cannot_be_computed_early_are_computed_later(make, monkey
     assert contents(make.restored(make.snapshot(backend, 2))) == contents(backend)
 
 
-def announced(make, create_database=RocksDatabase.create, **settings):
+def announced(make, create=None, **settings):
     """A backend to which a snapshot was announced, and its entries."""
     backend = make(
-        inline_threshold=0, settings=StateSettings(**settings), create_database=create_database
+        inline_threshold=0,
+        settings=StateSettings(**settings),
+        engine=replace(make.engine, create=create or make.engine.create),
     )
     fill(backend, 12_000)
     make.snapshot(backend, 1)

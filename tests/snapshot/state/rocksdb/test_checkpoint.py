@@ -14,6 +14,7 @@ import shutil
 import struct
 import tempfile
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,18 +22,18 @@ import pytest
 from rocksdict import Checkpoint, Options, Rdict
 
 from penstock.dataflow.errors import Recoverability, StoreError
-from penstock.snapshot.metadata.handles import FileRecord, KeyedHandle
-from penstock.snapshot.state import restore
+from penstock.snapshot.metadata.handles import FileRecord
 from penstock.snapshot.state.cold.checkpoint import CheckpointFiles
+from penstock.snapshot.state.engines import open_files
 from penstock.snapshot.state.rocksdb import manifest_reader
-from penstock.snapshot.state.rocksdb.database import RocksDatabase
+from penstock.snapshot.state.rocksdb.database import ROCKSDB, RocksDatabase
 from penstock.snapshot.state.rocksdb.manifest_reader import (
     ManifestReader,
     UnknownManifestError,
     masked_crc,
     records,
 )
-from penstock.snapshot.state.rocksdb.options import SharedMemory, database_options
+from penstock.snapshot.state.rocksdb.options import RocksMemory, database_options
 from tests.sizes import sized
 
 GROUP = b"\0\1"
@@ -53,7 +54,7 @@ def memory_path(tmp_path):
 def make(tmp_path, memory_path):
     """Makes databases in folders of their own, and closes them."""
     made = []
-    memory = SharedMemory(8 * 1024 * 1024)
+    memory = RocksMemory(8 * 1024 * 1024)
 
     def make(folder: Path = tmp_path / "db", options=database_options) -> RocksDatabase:
         made.append(RocksDatabase.create(folder, memory, options))
@@ -157,7 +158,7 @@ def test_a_checkpoint_can_be_opened_written_to_and_checkpointed(make, tmp_path):
     store = make()
     write(store, rows(1))
     finish(store, tmp_path / "1")
-    second = RocksDatabase(tmp_path / "1", SharedMemory(8 * 1024 * 1024))
+    second = RocksDatabase(tmp_path / "1", RocksMemory(8 * 1024 * 1024))
     write(second, rows(2))
     finish(second, tmp_path / "2")
     write(second, rows(3))
@@ -513,14 +514,13 @@ def test_a_full_disk_at_a_restore_is_not_blamed_on_the_snapshot(
             raise Exception("IO error: No space left on device: While appending to file")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    if by_rocksdb:
-        monkeypatch.setattr(restore, "RocksDatabase", fail)
-    else:
+    if not by_rocksdb:
         monkeypatch.setattr(shutil, "copyfile", fail)
-    work, memory = tmp_path / "work", SharedMemory(1 << 20)
+    work, memory = tmp_path / "work", RocksMemory(1 << 20)
+    engine = replace(ROCKSDB, open=fail) if by_rocksdb else ROCKSDB
     with pytest.raises(StoreError, match=r"disk is full.*itself is well: make room") as caught:
         CheckpointFiles(work).take_over(tmp_path / "snapshot", files, work)
-        restore._open(work, memory, tmp_path, KeyedHandle(0, 1, (), folder="snapshot"))
+        open_files(engine, work, memory, tmp_path / "snapshot")
     assert caught.value.recoverability is Recoverability.ENVIRONMENT
 
 

@@ -1,0 +1,1 @@
+"""Cold state in SQLite: the database and its change files."""
