@@ -201,10 +201,18 @@ def _columns(records: int, rounds: int, interval: float, folder: str | None, as_
 @click.option("--records", default=3_000_000, help="Updates of a value; the other jobs have fewer.")
 @click.option("--rounds", default=2, help="Of all jobs; medians are quoted.")
 @click.option("--interval", default=1_000.0, help="Milliseconds between two snapshots.")
+@click.option(
+    "--backend",
+    type=click.Choice(["rocksdb", "sqlite"]),
+    default="rocksdb",
+    help="The database of large state; sqlite is compared with rocksdb.",
+)
 @_common
-def _state(records: int, rounds: int, interval: float, folder: str | None, as_json: bool) -> None:
+def _state(
+    records: int, rounds: int, interval: float, backend: str, folder: str | None, as_json: bool
+) -> None:
     """Update values and maps and set timers in process functions, on one worker."""
-    _show(as_json, lambda say: state.measure(records, rounds, interval, folder, say))
+    _show(as_json, lambda say: state.measure(records, rounds, interval, folder, say, backend))
 
 
 @main.command("nexmark")

@@ -10,6 +10,9 @@
 * `large_map_cost_ratio`: each record reads and writes 10 entries of a `MapState` under one key. The
   ratio is the cost per record with 100,000 entries to that with 100.
 
+With the backend SQLite, all of these are measured with it. In each round the job with more state
+than memory also runs with RocksDB, and `spilled_ratio_to_rocksdb` divides the two rates.
+
 All jobs take a snapshot each second. What they count is checked, or there are no figures.
 """
 
@@ -33,8 +36,8 @@ from penstock import (
     ValueStateDescriptor,
     WatermarkStrategy,
 )
-from penstock.snapshot.state.rocksdb.database import RocksDatabase
-from penstock.snapshot.state.rocksdb.options import SharedMemory
+from penstock.dataflow.config.cold_store import ColdStoreKind
+from penstock.snapshot.state.engines import engine_of_kind
 
 __all__ = ["measure"]
 
@@ -52,6 +55,7 @@ def measure(
     interval_ms: float = 1_000,
     folder: str | None = None,
     say: Say = print,
+    backend: str = "rocksdb",
 ) -> Figures:
     """Run each job `rounds` times.
 
@@ -62,18 +66,23 @@ def measure(
         interval_ms: the time between two snapshots, in milliseconds.
         folder: the folder for snapshots; the system's temporary folder if None.
         say: a function that is called with each step of progress.
+        backend: the database of large state, `rocksdb` or `sqlite`.
 
     Raises:
         WrongResultError: if an update or a timer is lost or doubled.
     """
+    store = ColdStoreKind(backend)
     jobs: dict[str, Callable[[Path], Figures]] = {
         "updates": lambda run: _values(records, KEYS, 0, None, run, interval_ms, say),
-        "spilled": lambda run: _spilled(records // 6, run, interval_ms, say),
-        "plain": lambda run: _plain(records // 6, run),
+        "spilled": lambda run: _spilled(records // 6, store, run, interval_ms, say),
+        "plain": lambda run: _plain(records // 6, store, run),
         "timers": lambda run: _timers(records // 3, run, interval_ms, say),
         "large_map": lambda run: _map(records // 30, LARGE_MAP, run, interval_ms, say),
         "small_map": lambda run: _map(records // 30, SMALL_MAP, run, interval_ms, say),
     }
+    if store is not ColdStoreKind.ROCKSDB:
+        rocksdb = ColdStoreKind.ROCKSDB
+        jobs["rocksdb"] = lambda run: _spilled(records // 6, rocksdb, run, interval_ms, say)
     runs: list[Figures] = []
     with scratch(folder) as place:
         for number in range(rounds):
@@ -84,13 +93,19 @@ def measure(
                 run.mkdir()
                 figures[name] = job(run)
             runs.append(_named(figures))
-    return {**median_figures(runs), "records": records, "rounds": rounds, **machine()}
+    return {
+        **median_figures(runs),
+        "backend": backend,
+        "records": records,
+        "rounds": rounds,
+        **machine(),
+    }
 
 
 def _named(runs: Figures) -> Figures:
     """Return the figures of one round by their public names."""
     large, small = runs["large_map"]["ns"], runs["small_map"]["ns"]
-    return {
+    figures: Figures = {
         "value_state_updates_per_second": runs["updates"]["per_second"],
         "spilled_value_state_updates_per_second": runs["spilled"]["per_second"],
         "spilled_state_mb": runs["spilled"]["state_mb"],
@@ -103,6 +118,10 @@ def _named(runs: Figures) -> Figures:
         "small_map_ns_per_record": round(small, 1),
         "large_map_cost_ratio": round(large / small, 3),
     }
+    if "rocksdb" in runs:
+        ratio = runs["spilled"]["per_second"] / runs["rocksdb"]["per_second"]
+        figures["spilled_ratio_to_rocksdb"] = round(ratio, 3)
+    return figures
 
 
 class Count(KeyedProcessFunction):
@@ -150,8 +169,10 @@ def _values(
     folder: Path,
     interval_ms: float,
     say: Say,
+    store: ColdStoreKind = ColdStoreKind.ROCKSDB,
 ) -> Figures:
     env = environment(folder, 1, interval_ms)
+    env.config.cold_store = store
     if memory is not None:
         env.set_memory(memory)
     source = records_in_memory(partial(random_keys, records, keys), folder)
@@ -168,19 +189,20 @@ def spilled_keys(records: int) -> int:
     return max(10, min(records // 3, 10 * SMALL_MEMORY // VALUE_BYTES))
 
 
-def _spilled(records: int, folder: Path, interval_ms: float, say: Say) -> Figures:
-    figures = _values(
-        records, spilled_keys(records), VALUE_BYTES, SMALL_MEMORY, folder, interval_ms, say
-    )
+def _spilled(
+    records: int, store: ColdStoreKind, folder: Path, interval_ms: float, say: Say
+) -> Figures:
+    keys = spilled_keys(records)
+    figures = _values(records, keys, VALUE_BYTES, SMALL_MEMORY, folder, interval_ms, say, store)
     return {**figures, "state_mb": round(figures["results"] * VALUE_BYTES / 1e6, 1)}
 
 
-def _plain(records: int, folder: Path) -> Figures:
-    """Update values of random keys in RocksDB itself, and read all of them in the end."""
+def _plain(records: int, store: ColdStoreKind, folder: Path) -> Figures:
+    """Update values of random keys in the database itself, and read all of them in the end."""
     keys = spilled_keys(records)
     numbers = random_keys(records, keys, 0, 1)
-    shared = SharedMemory(SMALL_MEMORY)
-    database = RocksDatabase.create(folder / "plain", shared)
+    engine = engine_of_kind(store)
+    database = engine.create(folder / "plain", engine.memory(SMALL_MEMORY))
     more = b"x" * VALUE_BYTES
     began = time.perf_counter()
     for begin in range(0, records, PLAIN_BATCH):

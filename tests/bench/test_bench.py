@@ -261,7 +261,8 @@ def test_without_a_name_the_benchmarks_are_listed_and_the_notes_know_them():
 
 
 def test_updates_timers_and_entries_of_maps_are_all_counted(tmp_path):
-    figures = state.measure(6_000, 1, 100, str(tmp_path), quiet)
+    figures = state.measure(6_000, 1, 100, str(tmp_path), quiet, "sqlite")
+    assert figures["spilled_ratio_to_rocksdb"] > 0
     for name in ("value_state_updates", "spilled_value_state_updates", "timers"):
         assert figures[f"{name}_per_second"] > 0
     assert figures["large_map_cost_ratio"] > 0
