@@ -66,9 +66,10 @@ class Deploy:
         types: the schema of each record class as `RecordSchema.to_wire` returns it, in the order
             in which snapshots number the classes.
         addresses: the address of each worker, for data connections.
-        handles: a list of [folder, handle, rescaled] for each task "chain:subtask". The task
-            restores each operator handle from the snapshot in that folder. `rescaled` is whether
-            the parallelism of the operator has changed.
+        handles: a list of [folder, handle, rescaled, producers] for each task "chain:subtask". The
+            task restores each operator handle from the snapshot in that folder. `rescaled` is
+            whether the parallelism of the operator has changed, and `producers` are the uids of all
+            operators whose parallelism has changed.
         lineage: the id of the lineage to which the snapshots of this run belong.
         root: the path of the job's folder.
         keep: whether snapshots contain the state of operators.

@@ -165,7 +165,7 @@ class Task:
         yield EndOfInputHooks(self.end_of_input, chain, end, outputs)
         timers = ProcessingTime.of(chain, settings.clock, settings.wall_clock)
         if timers is not None:
-            yield ProcessingTimeWork(timers, snapshots, end, outputs)
+            yield ProcessingTimeWork(timers, self.gate, snapshots, end, outputs)
         if chain.requests is not None:
             yield RequestResults(chain.requests, chain, snapshots, end, outputs)
             yield RestOfBatch(slices)

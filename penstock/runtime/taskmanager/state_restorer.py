@@ -59,7 +59,7 @@ class StateRestorer:
         #: state that has elements.
         self._without_operator_state: dict[str, dict[str, StateMode]] = {}
         self._rescaled = {
-            wire[0] for task in handles.values() for _, wire, rescaled in task if rescaled
+            wire[0] for task in handles.values() for _, wire, rescaled, _ in task if rescaled
         }
         self._offload, self._pause = offload, pause
         self._names = {info.uid: info.name for info in descriptor.plan.operators}
@@ -75,11 +75,16 @@ class StateRestorer:
         root = task.chain.root.operator.context.uid
         handles: dict[str, list[tuple[Path, OperatorHandle]]] = {}
         logs: list[RestoredLog] = []
-        for folder, wire, rescaled in self._handles.get(f"{task.id[0]}:{task.id[1]}", []):
+        for folder, wire, rescaled, producers in self._handles.get(
+            f"{task.id[0]}:{task.id[1]}", []
+        ):
             handle = OperatorHandle.from_wire(wire)
             handles.setdefault(handle.uid, []).append((Path(folder), handle))
             if handle.uid == root:
-                logs += [RestoredLog(log, Path(folder), rescaled) for log in handle.logs]
+                logs += [
+                    RestoredLog(log, Path(folder), rescaled, log.producer in producers)
+                    for log in handle.logs
+                ]
         self._restore_end_of_input(task, handles)
         task.event_time.restore({uid: _event_times(found) for uid, found in handles.items()})
         if logs:

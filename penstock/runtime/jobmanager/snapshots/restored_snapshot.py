@@ -42,11 +42,18 @@ class RestoredSnapshot:
     def handles_for(self, plan: ExecutionGraph, slot: int) -> dict[str, list[Any]]:
         """Return the handles that each task of a slot restores, keyed by "chain:subtask".
 
-        Each handle is a list [folder, handle, rescaled]. `folder` is the folder of the snapshot,
-        and `rescaled` is whether the operator's parallelism has changed.
+        Each handle is a list [folder, handle, rescaled, producers]. `folder` is the folder of the
+        snapshot, `rescaled` is whether the operator's parallelism has changed, and `producers` are
+        the uids of all producers whose parallelism has changed.
         """
         folder = str(self.paths.snapshot(self.manifest.number))
         result: dict[str, list[Any]] = {}
+        before = {entry.uid: entry.parallelism for entry in self.manifest.operators}
+        producers = [
+            info.uid
+            for info in plan.operators
+            if before.get(info.uid, info.parallelism) != info.parallelism
+        ]
         for chain in plan.chains:
             if slot >= chain.parallelism:
                 continue
@@ -64,7 +71,7 @@ class RestoredSnapshot:
                     first, *others = handles or [OperatorHandle(info.uid, slot)]
                     handles = [replace(first, small=splits)]
                     handles += [replace(other, small=None) for other in others]
-                mine += [[folder, handle.to_wire(), changed] for handle in handles]
+                mine += [[folder, handle.to_wire(), changed, producers] for handle in handles]
             if mine:
                 result[f"{chain.id}:{slot}"] = mine
         return result

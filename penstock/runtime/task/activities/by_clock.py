@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.requests import Held, OperatorRequests
 from penstock.runtime.task.activities.activity import Activity
 from penstock.runtime.task.chain_runner import ChainRunner
@@ -45,23 +46,32 @@ class SnapshotEvents(Activity):
 
 
 class ProcessingTimeWork(Activity):
-    """Fires timers by processing time.
+    """Fires timers by processing time, and emits periodic watermarks.
+
+    It waits for the end of a replay: a source may know a watermark already that belongs behind
+    records of the logs.
 
     Arguments:
         work: the processing-time work of the operators.
+        gate: the input gate.
         snapshots: the snapshots of the task. After the final barrier, nothing is emitted.
         end: tells whether the task has ended.
         outputs: the output channels of the task.
     """
 
     def __init__(
-        self, work: ProcessingTime, snapshots: SnapshotDriver, end: TaskEnd, outputs: TaskOutputs
+        self,
+        work: ProcessingTime,
+        gate: InputGate,
+        snapshots: SnapshotDriver,
+        end: TaskEnd,
+        outputs: TaskOutputs,
     ) -> None:
-        self._work, self._snapshots = work, snapshots
+        self._work, self._gate, self._snapshots = work, gate, snapshots
         self._end, self._outputs = end, outputs
 
     def _may_emit(self) -> bool:
-        return not self._end.ended and self._snapshots.may_emit
+        return not self._end.ended and self._snapshots.may_emit and not self._gate.replaying
 
     def ready(self) -> bool:
         """Return whether a timer is due."""

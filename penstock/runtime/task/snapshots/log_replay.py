@@ -39,11 +39,18 @@ class RestoredLog:
         log: the handle of the log.
         folder: the folder of the snapshot.
         rescaled: whether the consumer's parallelism has changed since the snapshot.
+        producer_rescaled: whether the producer's parallelism has changed since the snapshot.
     """
 
     log: LogHandle
     folder: Path
     rescaled: bool
+    producer_rescaled: bool = False
+
+    @property
+    def same_channel(self) -> bool:
+        """Return whether the log belongs to the same channel as before."""
+        return not (self.rescaled or self.producer_rescaled)
 
 
 class LogReplayer:
@@ -64,8 +71,8 @@ class LogReplayer:
     ) -> Iterator[tuple[InputChannel | None, RecordBatch | TimeElement]]:
         """Yield the batches of the logs, each with the channel on which it was in flight.
 
-        Watermarks between the batches are also yielded, unless the task was rescaled: the channel
-        would then get the watermarks of several old channels.
+        Watermarks between the batches are also yielded, unless the task or the producer was
+        rescaled: a channel would then get the watermarks of several old channels.
 
         The channel is None for records that the task's own source had read.
 
@@ -76,9 +83,14 @@ class LogReplayer:
         """
         for restored in logs:
             link = self._link(chain, restored.log)
-            channel, take = None, None
+            channel, take, same_channel = None, None, restored.same_channel
             if link is not None:
-                channel = next(c for id, c in gate.channels.items() if id.link == link.id)
+                channels = {id.source: c for id, c in gate.channels.items() if id.link == link.id}
+                # Each channel has a watermark of its own. That of another channel would make
+                # records late.
+                same_channel = same_channel and restored.log.source in channels
+                source = restored.log.source if same_channel else min(channels)
+                channel = channels[source]
                 take = self._share(link) if restored.rescaled else None
             elif restored.log.input != OWN_INPUT:
                 continue  # The edge no longer exists. This was checked when the job was resumed.
@@ -93,7 +105,7 @@ class LogReplayer:
                         else to_time_element(kind, payload)
                     )
                 if not isinstance(element, RecordBatch):
-                    if not restored.rescaled:
+                    if same_channel:
                         yield channel, element
                     continue
                 batch = element

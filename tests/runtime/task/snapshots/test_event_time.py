@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,6 +12,8 @@ from penstock.dataflow.time.watermark import MAX_WATERMARK, Watermark
 from penstock.runtime.network.elements import Barrier, Element, EndOfInput, WatermarkStatus
 from penstock.runtime.network.time_elements import to_time_element
 from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.runtime.task.activities.by_clock import ProcessingTimeWork
+from penstock.runtime.task.processing_time import ProcessingTime
 from penstock.snapshot.metadata.handles import EventTimeState, OperatorHandle
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.in_flight_log import BATCH, read_elements
@@ -147,3 +149,26 @@ def test_logs_with_watermarks_are_replayed_on_their_channels(stage: Stage) -> No
         iter([(first, timed(1)), (first, Watermark(1)), (second, timed(2)), (second, Watermark(3))])
     )
     assert stage.drain() == [["r1", "r2"], Watermark(1)]
+
+
+class Due:
+    """Processing-time work that is always due."""
+
+    def is_due(self) -> bool:
+        return True
+
+    def wake_at(self) -> float:
+        return 0.0
+
+
+def test_periodic_watermarks_wait_for_the_end_of_a_replay(stage: Stage) -> None:
+    # A source may know a watermark already that belongs behind the records of the log.
+    task, end, work = stage.task, stage.task._end, cast("ProcessingTime", Due())
+    periodic = ProcessingTimeWork(work, task.gate, task.snapshots, end, task.outputs)
+    assert periodic.ready()
+    task.gate.replay(iter([(stage.inputs[0], timed(1))]))
+    assert not periodic.ready()
+    assert periodic.wake_at() is None
+    assert stage.drain() == [["r1"]]
+    assert periodic.ready()
+    assert periodic.wake_at() == 0.0
