@@ -18,7 +18,7 @@ from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.job_paths import JobPaths
 
-__all__ = ["create_record", "read_record", "replace_record"]
+__all__ = ["create_record", "read_record", "replace_record", "seal", "unseal"]
 
 _CHECKSUM = "checksum"
 
@@ -43,7 +43,27 @@ def read_record(
         StoreError: if the file is not a JSON object with these entries, or its checksum is wrong.
         OSError: if the file cannot be read.
     """
-    data = files.read(path)
+    record = unseal(files.read(path), types, defaults)
+    if record is None:
+        raise StoreError(advice, path, recoverability=Recoverability.NON_RECOVERABLE)
+    return record
+
+
+def seal(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record of plain JSON values with its checksum as the last entry."""
+    return {**record, _CHECKSUM: _digest(record)}
+
+
+def unseal(
+    data: bytes, types: Mapping[str, type], defaults: Mapping[str, Any] | None = None
+) -> dict[str, Any] | None:
+    """Return the entries of a JSON object without its checksum; None if it is damaged.
+
+    Arguments:
+        data: the JSON text.
+        types: the type of each entry that must exist.
+        defaults: the values of entries that may be missing.
+    """
     try:
         stored: dict[str, Any] = json.loads(data)
         checksum = stored.pop(_CHECKSUM, None)
@@ -55,18 +75,17 @@ def read_record(
             return record
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
-    raise StoreError(advice, path, recoverability=Recoverability.NON_RECOVERABLE)
+    return None
 
 
-def _digest(record: dict[str, Any]) -> str:
+def _digest(record: Mapping[str, Any]) -> str:
     return hashlib.blake2b(json.dumps(record).encode(), digest_size=16).hexdigest()
 
 
 def _write(files: FileSystem, path: Path, record: dict[str, Any]) -> Path:
     """Write a record durably to a temporary file, and return the path of that file."""
     temporary = JobPaths.temporary(path, os.getpid())
-    sealed = {**record, _CHECKSUM: _digest(record)}
-    files.write(temporary, json.dumps(sealed).encode() + b"\n")
+    files.write(temporary, json.dumps(seal(record)).encode() + b"\n")
     files.sync(temporary)
     return temporary
 

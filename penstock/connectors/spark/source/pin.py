@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.dataflow.errors import StoreError
+from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.snapshot.storage.filesystem.durable_files import sync_file, sync_path
+from penstock.snapshot.storage.json_records import seal, unseal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +42,14 @@ __all__ = [
 
 _FORMAT = 1
 _RECORD = "pin.json"
+_TYPES = {
+    "format": int,
+    "linked": bool,
+    "columns": dict,
+    "schema": str,
+    "splits": list,
+    "files": list,
+}
 #: The largest number of rows in a split of several row groups. A larger row group is one split.
 SPLIT_ROWS = 128 * 1024
 
@@ -130,13 +139,13 @@ def load_pin(folder: Path) -> Pin:
 
     path = folder / _RECORD
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StoreError(
-            f"the rows that the job reads were pinned here, and the pin cannot be read: {error}; "
-            f"restore it, or start the job afresh",
-            path,
-        ) from error
+        record = unseal(path.read_bytes(), _TYPES)
+    except OSError as error:
+        raise _unreadable(str(error), path) from error
+    if record is None:
+        damaged = _unreadable("it is damaged", path)
+        damaged.recoverability = Recoverability.NON_RECOVERABLE
+        raise damaged
     if record["format"] > _FORMAT:
         raise StoreError(f"the pin has format {record['format']}: upgrade Penstock", path)
     return Pin(
@@ -145,6 +154,14 @@ def load_pin(folder: Path) -> Pin:
         pa.ipc.read_schema(pa.py_buffer(base64.b64decode(record["schema"]))),
         tuple(PinnedSplit(*split) for split in record["splits"]),
         {name: (size, mtime) for name, size, mtime in record["files"]},
+    )
+
+
+def _unreadable(problem: str, path: Path) -> StoreError:
+    return StoreError(
+        f"the rows that the job reads were pinned here, and the pin cannot be read: {problem}; "
+        f"restore it, or start the job afresh",
+        path,
     )
 
 
@@ -172,7 +189,7 @@ def write_record(
         "files": files,
     }
     with (folder / _RECORD).open("w", encoding="utf-8") as file:
-        json.dump(record, file, indent=1)
+        json.dump(seal(record), file, indent=1)
         sync_file(file)
     sync_path(folder)
 
