@@ -38,6 +38,7 @@ from penstock.dataflow.graph.job_graph import (
     OperatorKind,
     Partitioning,
 )
+from penstock.dataflow.graph.operator_names import detail_of
 from penstock.dataflow.graph.side_outputs import check_late_outputs
 from penstock.dataflow.graph.uids import assign_uids, former_uids
 from penstock.dataflow.operator_state.checkpointed_function import checkpointed_function
@@ -135,6 +136,7 @@ def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
             or bool(operator.broadcast_states)
             or operator.kind in _WITH_OPERATOR_STATE,
             former.get(operator.id),
+            detail_of(operator),
         )
     return infos
 

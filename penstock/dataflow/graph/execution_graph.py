@@ -7,6 +7,7 @@ that it connects.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,6 +35,7 @@ class OperatorInfo:
         has_end_input: whether the class of the operator's function defines `end_input`.
         has_operator_state: whether the operator has operator state.
         former_uid: the uid of the operator in older snapshots; None if it is the same.
+        detail: the class or folder that tells the operator from others of its name; may be empty.
     """
 
     id: int
@@ -44,6 +46,7 @@ class OperatorInfo:
     has_end_input: bool = False
     has_operator_state: bool = False
     former_uid: str | None = None
+    detail: str = ""
 
     @property
     def stateful(self) -> bool:
@@ -175,6 +178,20 @@ class ExecutionGraph:
         """The present uid of each operator that had another one, keyed by the former uid."""
         infos = self.operators
         return {info.former_uid: info.uid for info in infos if info.former_uid is not None}
+
+    @cached_property
+    def shown_names(self) -> dict[str, str]:
+        """The names of the operators in tables and reports, by uid.
+
+        If several operators have one name, their details follow it: `Keyed Process (Alerts)`.
+        """
+        count = Counter(info.name for info in self.operators)
+        return {
+            info.uid: f"{info.name} ({info.detail})"
+            if count[info.name] > 1 and info.detail
+            else info.name
+            for info in self.operators
+        }
 
     def operator(self, uid: str) -> OperatorInfo:
         """Return the operator with this uid."""

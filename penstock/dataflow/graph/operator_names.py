@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
-from penstock.dataflow.graph.job_graph import JobGraph, function_name
+from pathlib import Path
 
-__all__ = ["input_names"]
+from penstock.dataflow.functions import Function
+from penstock.dataflow.graph.job_graph import JobGraph, Operator, function_name
+
+__all__ = ["detail_of", "input_names"]
+
+#: The largest length of the path in a detail, in characters.
+_PATH_LENGTH = 40
+
+
+def detail_of(operator: Operator) -> str:
+    """Return the class of a function object, or the folder or file of a source or sink.
+
+    The text is empty for plain functions, and for other sources and sinks.
+    """
+    function = operator.function
+    # A window has several functions, of which the last one makes its results.
+    parts = [function, *(getattr(function, "functions", None) or ())]
+    named = [function_name(part) for part in parts if isinstance(part, Function)]
+    if named:
+        return named[-1]
+    paths = getattr(function, "paths", None) or [getattr(function, "folder", None)]
+    if not isinstance(paths, list) or not isinstance(paths[0], str | Path):
+        return ""
+    path = str(paths[0])
+    return path if len(path) <= _PATH_LENGTH else f"…{path[-_PATH_LENGTH + 1 :]}"
 
 
 def input_names(graph: JobGraph, operator: int) -> list[str]:

@@ -161,7 +161,7 @@ class JobServer:
             if self._logs is not None:
                 self._logs.configure(job.code.logging)
             self._log = JobLog(job.config.name, settings.shown)
-            operators = [[info.uid, info.name] for info in job.plan.operators]
+            operators = [list(pair) for pair in job.plan.shown_names.items()]
             self.observe(JobStarted(os.getpid(), operators))
             nursery.start_soon(self._listen, job, nursery)
             if self._signals:

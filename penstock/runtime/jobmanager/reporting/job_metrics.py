@@ -97,7 +97,7 @@ class JobMetrics:
             rows.append(
                 {
                     "uid": info.uid,
-                    "name": info.name,
+                    "name": self._plan.shown_names[info.uid],
                     "parallelism": info.parallelism,
                     "records_in": records_in,
                     "records_out": records_out,
@@ -111,7 +111,7 @@ class JobMetrics:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return each metric of each operator, as one map; see `MetricTotals.rows`."""
-        return self._metrics.rows({info.uid: info.name for info in self._plan.operators})
+        return self._metrics.rows(self._plan.shown_names)
 
     def loops(self) -> list[dict[str, Any]]:
         """Return for each back-edge the number of waiting records, now and at most.
