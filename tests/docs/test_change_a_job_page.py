@@ -134,6 +134,7 @@ def resumed(
     clock: int | None = None,
     expected: Any = None,
     dropped: Any = None,
+    left: int | None = None,
     **options: Any,
 ) -> str:
     """Run a piece, and resume another one from its snapshot.
@@ -145,6 +146,7 @@ def resumed(
         clock: the processing time behind them.
         expected: what the resumed piece emits; not asserted if it is None.
         dropped: the same if state was dropped.
+        left: the number of entries of keyed state that are left; not asserted if it is None.
         options: further arguments of the second harness.
     """
     types = options.pop("types", {})
@@ -170,6 +172,7 @@ def resumed(
         if clock is not None:
             harness.set_processing_time(clock)
         emitted = harness.extract_output_values()
+        assert left is None or harness.num_keyed_state_entries() == left
     assert wanted is None or emitted == wanted, emitted
     return outcome
 
@@ -508,8 +511,9 @@ def _(_: Path) -> str:
 @row("the allowed lateness changes")
 def _(_: Path) -> str:
     before, after = (windows(seconds(10), lateness=n) for n in (0, 5000))
-    assert windowed(after, before, expected=[5]) == ACCEPTED
-    return windowed(before, after, expected=[5])
+    pairs = (after, before), (before, after)
+    assert {windowed(*pair, expected=[5], left=0) for pair in pairs} == {ACCEPTED}
+    return ACCEPTED
 
 
 @row("the allowed lateness of sessions with `reduce` or `aggregate` becomes 0, or was 0")

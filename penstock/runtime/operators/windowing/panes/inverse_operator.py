@@ -76,8 +76,7 @@ class InversePaneOperator(PaneOperator):
             self._timers.register(key, None, time + panes.slide)
         else:
             self._running.delete(key)
-        if not self._lateness:
-            self._remove_leaving(key, window, left)
+        self._leave(key, window, left)
 
     def _add_to_pane(self, key: Any, pane: int, record: Any) -> None:
         """Add a late record to its pane, and to the running value if that contains the pane."""

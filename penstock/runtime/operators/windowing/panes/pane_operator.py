@@ -101,8 +101,7 @@ class PaneOperator(BaseWindowOperator):
             return
         window = time + 1 - panes.size
         found = self._fire_window(key, window)
-        if not self._lateness:
-            self._remove_leaving(key, window, found)
+        self._leave(key, window, found)
         if found and found[-1] >= window + panes.slide:
             self._timers.register(key, None, time + panes.slide)
 
@@ -125,14 +124,21 @@ class PaneOperator(BaseWindowOperator):
             self._emit_span(key, window, window + panes.size, self._contents.combine(contents))
         return found
 
-    def _remove_leaving(self, key: Any, window: int, found: list[int]) -> None:
-        """Remove the panes of a window that has fired, unless the next window has them, too."""
+    def _leave(self, key: Any, window: int, found: list[int]) -> None:
+        """Remove the panes of a window that has fired, unless the next window has them, too.
+
+        With an allowed lateness, a timer removes them later. A pane has none yet if the program had
+        no lateness when the pane got its first record.
+        """
         leaving = self.panes.panes_leaving(window)
         for pane in found:
             if pane not in leaving:
                 break
-            self._contents.clear(key, pane)
-        if self._caller.has_clear:
+            if self._lateness:
+                self._register_removal(key, pane)
+            else:
+                self._contents.clear(key, pane)
+        if self._caller.has_clear and not self._lateness:
             self._caller.clear(TimeWindow(window, window + self.panes.size))
 
     def _add_first(self, key: Any, pane: int, record: Any) -> None:
