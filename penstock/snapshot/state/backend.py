@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from penstock.snapshot.state.cold.database import DatabaseEngine, SharedMemory
 from penstock.snapshot.state.cold.rows import REMEMBERED_BYTES, RowKeys
 from penstock.snapshot.state.engines import default_engine
 from penstock.snapshot.state.entries import TOMBSTONE, StateCodec
+from penstock.snapshot.state.key_kinds import KeyKinds
 from penstock.snapshot.state.local_storage import LocalStorage
 from penstock.snapshot.state.memory_budget import MemoryBudget
 from penstock.snapshot.state.preparation.eager_flush import EagerFlusher
@@ -49,6 +51,8 @@ __all__ = ["KeyedBackend"]
 _MAX_PRIVATE_CACHE_BYTES = 32 * 1024 * 1024
 _MIN_PRIVATE_CACHE_BYTES = 1024 * 1024
 _MIN_REMEMBERED_ROWS = 4096
+#: The number of restored keys, and of keys of a run, that are compared.
+_COMPARED_KEYS = 100
 
 
 class KeyedBackend:
@@ -114,6 +118,7 @@ class KeyedBackend:
         )
         self.memory = MemoryBudget(memory_budget, self.tables, self.storage)
         self._last_number = -1
+        self._key_kinds = KeyKinds(canonical)
         self._early = EarlyCheckpoint(self.storage, settings)
         self._snapshots = SnapshotWriter(
             self.tables, self.storage, self._early, groups, inline_threshold
@@ -182,9 +187,16 @@ class KeyedBackend:
         requested late by the program that took the snapshot.
         """
         self.tables.end_opening()
+        if any(table.is_restored for table in self.tables):
+            self._key_kinds.note_restored(islice(self.keys(), _COMPARED_KEYS))
         left = [table for table in self.tables if not table.is_requested and not table.is_late]
         gone = [table for table in left if next(self.scan(table.name), None) is not None]
         return gone, [table for table in self.tables if not table.is_restored]
+
+    def _changed_keys(self) -> Iterator[Any]:
+        """Yield the keys with changes since the last snapshot, in no particular order."""
+        for table in self.tables:
+            yield from (key[0] if table.is_composite else key for key in table.dirty)
 
     def drop(self, name: str) -> None:
         """Remove all entries of a state that no operator uses."""
@@ -225,6 +237,8 @@ class KeyedBackend:
         if number <= self._last_number:
             raise ProtocolError(f"snapshot {number} is captured after {self._last_number}")
         self._last_number = number
+        if self._key_kinds.is_pending:
+            self._key_kinds.compare(islice(self._changed_keys(), _COMPARED_KEYS))
         captured = self.tables.capture(whole=not self.storage.is_open)
         self._flush.end_interval(captured)
         self._early.snapshot_captured()

@@ -142,3 +142,32 @@ def test_late_states_are_written_for_ever_behind_the_rest_of_a_handle(late: tupl
     # A handle without late states is as it was before there were any.
     assert handle.to_wire() == [*wire, *map(list, filter(None, [late]))]
     assert KeyedHandle.from_wire(handle.to_wire()) == handle
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "warned"),
+    [
+        ("a", "b", False),
+        (1, 2.5, False),
+        ("a", 1, True),
+        (("a", 1), ("b", 2), False),
+        (("a", 1), "a", True),
+        (("a", 1), ("a", "b"), True),
+        (None, "a", True),
+    ],
+)
+def test_keys_of_another_kind_are_reported_at_the_first_snapshot(
+    make: Any, caplog: pytest.LogCaptureFixture, before: Any, after: Any, warned: bool
+) -> None:
+    backend = make()
+    backend.table("s").put(before, 1)
+    backend.composite_table("m", StateKind.MAP).put((before, 1), 1)
+    restored = make.restored(make.snapshot(backend, 1))
+    restored.table("s")
+    restored.end_opening()
+    make.snapshot(restored, 2)  # no record yet
+    restored.table("s").put(after, 1)
+    make.snapshot(restored, 3)
+    restored.table("s").put(5, 1)
+    make.snapshot(restored, 4)
+    assert [f"keys such as {after!r}" in message for message in caplog.messages] == [True] * warned
