@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 from penstock.dataflow.errors import GraphError
@@ -15,6 +16,8 @@ from penstock.snapshot.state.table.composite_table import CompositeTable
 from penstock.snapshot.state.table.keyed_table import ColdReader, KeyedTable
 
 __all__ = ["Tables"]
+
+logger = logging.getLogger("penstock")
 
 
 class Tables:
@@ -58,11 +61,26 @@ class Tables:
         Raises:
             GraphError: if there is a table of this name and another kind.
         """
+        is_late = not self._is_opening and name not in self._expected
+        if is_late and name not in self.names:
+            self._report_kept(name, kind)
         table = self._table(name, kind)
         if not table.is_requested:
             table.is_requested = True
-            table.is_late = not self._is_opening and name not in self._expected
+            table.is_late = is_late
         return table
+
+    def _report_kept(self, name: str, kind: StateKind) -> None:
+        """Warn of a new late state if it may be a restored one that nobody has requested yet."""
+        kept = [one.name for one in self if one.kind is kind and not one.is_requested]
+        if kept:
+            logger.warning(
+                "state %r is new, and state %r of the snapshot was not requested yet: if it was "
+                "renamed, give the new descriptor aliases=[%r]",
+                name,
+                kept[0],
+                kept[0],
+            )
 
     def restored_table(self, name: str, kind: StateKind, *, is_late: bool) -> KeyedTable:
         """Return the table `name` for entries of a snapshot, and register it if it is new.

@@ -10,7 +10,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state import KeyedBackend
-from tests.snapshot.state.backends import GROUPS, as_rows, contents
+from tests.snapshot.state.backends import ENGINE_IDS, ENGINES, GROUPS, as_rows, contents
 
 #: Where the entries of a snapshot are, and the key groups that are restored from it.
 PLACES = [
@@ -21,6 +21,12 @@ PLACES = [
     ("blocks", range(8)),
     ("rows", range(8)),
 ]
+
+
+@pytest.fixture(params=ENGINES, ids=ENGINE_IDS)
+def engine(request: pytest.FixtureRequest) -> Any:
+    """Each kind of database, for all tests of this module."""
+    return request.param
 
 
 def snapshot(make: Any, place: str) -> KeyedHandle:
@@ -132,6 +138,25 @@ def test_a_snapshot_says_which_states_were_requested_late(make: Any) -> None:
     again.table("late")
     again.end_opening()
     assert late_states(make, again, 5) == set()
+
+
+def test_a_late_state_that_may_have_been_renamed_is_reported(
+    make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = make()
+    backend.end_opening()
+    backend.table("stat").put(1, 1)
+    restored = make.restored(make.snapshot(backend, 1))
+    restored.end_opening()
+    restored.composite_table("lists", StateKind.LIST)
+    assert not caplog.messages
+    for _ in range(2):
+        restored.table("stats")
+    (message,) = caplog.messages
+    assert "state 'stats' is new" in message and "aliases=['stat']" in message
+    restored.table("stat")
+    restored.table("other")
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize("late", [(), (1,)])
