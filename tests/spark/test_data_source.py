@@ -118,7 +118,7 @@ def test_state_has_types_if_a_schema_says_so(reader: SparkSession, counted: Sett
     assert {row.pair[0]: int(row.pair[1]) for row in parsed.collect()} == expected_words(counted)
 
 
-@pytest.mark.parametrize("form", ["inline", "blocks", "rows"])
+@pytest.mark.parametrize("form", ["inline", "blocks", "rows", "sqlite-blocks", "sqlite-rows"])
 def test_every_kind_of_state_can_be_read(reader: SparkSession, form: str):
     rows = reader.read.format("penstock").load(str(GOLDEN / form)).collect()
     found = {(row.state, row.kind, row.key, row.part, row.value, row.last_used_ms) for row in rows}
