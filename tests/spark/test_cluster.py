@@ -5,6 +5,7 @@ import re
 import signal
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -161,6 +162,34 @@ def test_what_workers_print_reaches_the_driver_and_records_are_collected(
         assert f"out {i}\n" in captured.out
         assert f"err {i}\n" in captured.err
     assert captured.err.count("below Python\n") == 3
+
+
+def test_python_files_and_archives_travel_to_executors(spark: SparkSession, tmp_path: Path):
+    (tmp_path / "sent_factor.py").write_text("FACTOR = 7\n")
+    with zipfile.ZipFile(tmp_path / "models.zip", "w") as archive:
+        archive.writestr("words.txt", "to be")
+    (tmp_path / "wanted.txt").write_text("trio\n")
+
+    def see(number: int) -> Any:
+        import sent_factor
+
+        text = Path("models/words.txt").read_text()
+        return number * sent_factor.FACTOR, text, Path(sent_factor.__file__).parent != tmp_path
+
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.add_python_file(tmp_path / "sent_factor.py")
+    env.add_python_archive(tmp_path / "models.zip", "models")
+    env.set_python_requirements(tmp_path / "wanted.txt")
+    env.set_python_executable(sys.executable)
+    before = Path.cwd(), list(sys.path)
+    with SparkCluster(spark, slots=2):
+        records = env.from_sequence(1, 2).map(see).execute_and_collect()
+        assert sorted(records) == [(7, "to be", True), (14, "to be", True)]
+        assert (Path.cwd(), sys.path) == before
+        env.set_python_executable("/opt/other/python")
+        with pytest.raises(GraphError, match=r"and the job wants /opt/other/python: Spark starts"):
+            env.from_collection([1]).print()
+            env.execute()
 
 
 def test_the_users_own_traceback_comes_first(spark: SparkSession):

@@ -43,6 +43,16 @@ env.execute("failing")
 """
 
 
+SENDING = """
+import sent_factor
+from penstock import StreamExecutionEnvironment
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.from_collection([6]).map(lambda i: i * sent_factor.FACTOR).print()
+env.execute("sending")
+"""
+
+
 class Service:
     """A job service in a folder, and a person who uses it."""
 
@@ -156,6 +166,12 @@ def test_a_submitted_job_is_followed_to_its_end_and_its_files_are_private(servic
     folders = {"home": 0o700, "jobs": 0o700}
     assert modes == {name: folders.get(name, 0o600) for name in modes}
     assert {"token", "address", "1.json", "1.log"} < set(modes)
+    # A module that is not in the folder of the job travels with it.
+    (service.root / "lib").mkdir()
+    (service.root / "lib" / "sent_factor.py").write_text("FACTOR = 7\n")
+    (service.root / "sending.py").write_text(SENDING)
+    service.call("submit", "sending.py", "-pyfs", "lib/sent_factor.py")
+    assert "42" in Path(service.job("2")["log"]).read_text().splitlines()
     service.end()
     assert process.returncode == 0
     assert not (service.home / "address").exists()
