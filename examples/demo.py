@@ -129,6 +129,14 @@ class Service:
         self._process.wait()
 
 
+def kill(pid: int) -> None:
+    """Send SIGKILL to a process of the job."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        raise EndedEarly from None
+
+
 def kill_and_resume(service: Service) -> int:
     """Run the job with one worker and one JobManager killed; returns the restarts it took."""
     job = service.submit()
@@ -136,7 +144,7 @@ def kill_and_resume(service: Service) -> int:
         job, f"{SNAPSHOTS} snapshots", lambda r: _running(r) and r["last_snapshot"] >= SNAPSHOTS
     )
     victim = record["worker_pids"][0]
-    os.kill(victim, signal.SIGKILL)
+    kill(victim)
     console.print(f"snapshot {record['last_snapshot']}: killed worker {victim} with SIGKILL")
     before = record["last_snapshot"]
     record = service.wait_for(
@@ -150,7 +158,7 @@ def kill_and_resume(service: Service) -> int:
         job, f"{SNAPSHOTS} snapshots more", lambda r: _running(r) and r["last_snapshot"] >= wanted
     )
     restarts: int = record["restarts"]
-    os.kill(record["pid"], signal.SIGKILL)
+    kill(record["pid"])
     console.print(
         f"snapshot {record['last_snapshot']}: killed JobManager {record['pid']} with SIGKILL"
     )

@@ -141,8 +141,11 @@ def kill_and_resume(folder: Path) -> None:
         job.wait_for("a first start", lambda: len(job.worker_pids) == 1)
         job.wait_for_snapshots()
         # A worker was forked by Spark's daemon, which the executor has started.
-        executor = parent(parent(job.worker_pids[0][0]))
-        os.kill(executor, signal.SIGKILL)
+        try:
+            executor = parent(parent(job.worker_pids[0][0]))
+            os.kill(executor, signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
+            raise EndedEarly from None
         console.print(f"snapshot {job.newest}: killed executor {executor} with SIGKILL")
         job.wait_for("a restart", lambda: len(job.worker_pids) == 2)
         job.wait_for_snapshots()
