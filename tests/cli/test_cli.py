@@ -429,6 +429,9 @@ def test_the_command_to_resume_with_can_be_pasted():
     )
     expected = "penstock submit 'my job.py' --checkpoint-interval 0.2s --dir d --resume -- --x"
     assert options.resume_command() == expected
+    options = JobOptions("run", "job.py", py_files="a,b", py_requirements="r#w")
+    expected = "penstock run job.py --py-files a,b --py-requirements 'r#w' --resume"
+    assert options.resume_command() == expected
 
 
 def test_a_ctrl_c_outside_of_the_job_file_is_no_error_of_the_command(monkeypatch):
