@@ -58,6 +58,8 @@ class Ledger:
     rng: random.Random = field(default_factory=random.Random)
     stage_failures: float = 0.0
     commit_failures: float = 0.0
+    #: The number of the execution of a program that has several.
+    execution: int = 0
 
     def output(self) -> Counter[Any]:
         """All committed records, with how often each is there."""

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from penstock.snapshot.state.rocksdb.row_store import RowStore
 
+from penstock.connectors.cache import RecordCache
+from penstock.connectors.cache.cache_sink import COMPLETE, CacheSink
 from penstock.dataflow.config import CheckpointingMode, JobConfig
 from penstock.dataflow.graph import batch_mode
 from penstock.dataflow.graph.job_graph import JobGraph
@@ -37,6 +40,7 @@ from penstock.snapshot.protocols.events import (
 from penstock.snapshot.state import MISSING, KeyedTable
 from tests.simulation import run_program
 from tests.simulation.random_jobs import runner, settings
+from tests.simulation.random_jobs.caches import run_cache_case
 from tests.simulation.random_jobs.runner import run_case
 from tests.sizes import sized
 from tests.soak.random_jobs import run_chunk
@@ -130,6 +134,21 @@ def continues_batch_jobs(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(run_program, "in_runtime_mode", in_runtime_mode)
     patch.setattr(jobmanager, "_interval", lambda config, settings: 0.02)
+
+
+def test_a_cached_stream_that_is_read_before_it_is_complete_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sink = RecordCache.sink
+
+    def complete_at_once(cache: RecordCache, resumed: bool) -> CacheSink:
+        made = sink(cache, resumed)
+        (Path(made.folder) / COMPLETE).touch()
+        return made
+
+    monkeypatch.setattr(RecordCache, "sink", complete_at_once)
+    wrong = next((case for case in map(run_cache_case, range(100)) if not case.right), None)
+    assert wrong is not None and wrong.lost and not wrong.crashes
 
 
 @pytest.mark.parametrize(

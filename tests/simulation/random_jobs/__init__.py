@@ -7,6 +7,7 @@
 * `settings.py`: draws the modes and the settings of each run.
 * `disturbance.py`: draws what is killed or stopped, and when.
 * `runner.py`: runs a case to its end, over as many runs as it takes.
+* `caches.py`: programs with a cached stream, which are executed several times.
 * `tally.py`: adds up cases, and says what they were worth.
 
 `python -m tests.soak.random_jobs` runs many cases, and one of them again by its seed.

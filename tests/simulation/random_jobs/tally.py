@@ -94,7 +94,7 @@ class Tally:
             f"{'mode':24}{'programs':>10}{'lost':>6}{'doubled':>9}{'late':>6}{'hung':>6}"
             f"{'crashed':>9}"
         ]
-        for mode in [*MODES, "changing"]:
+        for mode in [*MODES, "cached", "changing"]:
             lines.append(
                 f"{mode:24}{self.programs[mode]:>10}{self.lost[mode]:>6}"
                 f"{self.doubled[mode]:>9}{self.late[mode]:>6}{self.hung[mode]:>6}"
