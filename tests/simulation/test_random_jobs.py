@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from penstock.snapshot.state.rocksdb.row_store import RowStore
 
 from penstock.connectors.cache import RecordCache
 from penstock.connectors.cache.cache_sink import COMPLETE, CacheSink
@@ -38,6 +37,7 @@ from penstock.snapshot.protocols.events import (
     UnblockChannels,
 )
 from penstock.snapshot.state import MISSING, KeyedTable
+from penstock.snapshot.state.cold.row_store import RowStore
 from tests.simulation import run_program
 from tests.simulation.random_jobs import runner, settings
 from tests.simulation.random_jobs.caches import run_cache_case

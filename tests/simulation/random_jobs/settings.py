@@ -10,6 +10,7 @@ from penstock.dataflow.config import (
     RestartStrategy,
     RuntimeExecutionMode,
 )
+from penstock.dataflow.config.cold_store import ColdStoreKind
 
 __all__ = ["BATCH", "MODES", "draw_config", "draw_modes"]
 
@@ -59,7 +60,9 @@ def draw_config(
         batch_records=rng.choice([1, 4, 64]),
         channel_batches=rng.choice([1, 2]),
         buffer_timeout_seconds=rng.choice([0.0, 0.005]),
-        # With the smaller one, entries are evicted to RocksDB all the time.
+        # A run reads the snapshots of the other database.
+        cold_store=rng.choice(list(ColdStoreKind)),
+        # With the smaller one, entries are evicted all the time.
         memory_bytes=rng.choice([512 << 20, 1 << 12]),
         runtime_mode=RUNTIME_MODES[mode == BATCH],
     )
