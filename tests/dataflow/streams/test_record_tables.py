@@ -79,7 +79,7 @@ def test_a_notebook_displays_the_table(monkeypatch: pytest.MonkeyPatch, capsys: 
     [
         ([Pair(1, "a")], ["left", "right"], [["1", "a"]]),
         ([Visit("ada", "x")], ["user", "page"], [["ada", "x"]]),
-        ([Row(user="ada", n=1)], ["user", "n"], [["ada", "1"]]),
+        ([Row(user="ada", n=1)], ["n", "user"], [["1", "ada"]]),
         ([Row("ada", 1)], ["0", "1"], [["ada", "1"]]),
         ([{"a": 1}, {"b": None}], ["a", "b"], [["1", ""], ["", "None"]]),
         ([("x",), 5], ["0", "value"], [["x", ""], ["", "5"]]),
