@@ -11,7 +11,7 @@ names its seed, and the command that runs that program again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,12 @@ from penstock.dataflow.graph import batch_mode
 from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.runtime.jobmanager import jobmanager
 from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
+from penstock.runtime.network.elements import TimeElement
+from penstock.runtime.network.input_channel import InputChannel
+from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.batch import factory as batch_factory
+from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.runtime.task.snapshots.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.taskmanager import protocol_choice
 from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.protocols.at_least_once import AtLeastOnceProtocol
@@ -120,6 +125,22 @@ def assigns_splits_on_request(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SplitAssigner, "initial_splits", lambda _: iter(()))
 
 
+def replays_on_the_first_channel(patch: pytest.MonkeyPatch) -> None:
+    """Let the watermarks of all subtasks of a producer count as those of its first one."""
+    right = LogReplayer.replay
+
+    def replay(
+        replayer: LogReplayer, chain: int, gate: InputGate, logs: list[RestoredLog]
+    ) -> Iterator[tuple[InputChannel | None, RecordBatch | TimeElement]]:
+        for channel, element in right(replayer, chain, gate, logs):
+            if channel is not None:
+                link = channel.id.link
+                channel = next(one for id, one in gate.channels.items() if id.link == link)
+            yield channel, element
+
+    patch.setattr(LogReplayer, "replay", replay)
+
+
 def emits_running_results(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(batch_factory, "_FINAL", {})
 
@@ -159,6 +180,7 @@ def test_a_cached_stream_that_is_read_before_it_is_complete_is_found_out(
         (forgets_tombstones, "exactly once", ["purged"], 0),
         (loses_evicted_entries, "exactly once", ["sliding"], 0),
         (assigns_splits_on_request, "exactly once", ["source windows"], 40),
+        (replays_on_the_first_channel, "unaligned", ["source windows"], 0),
         (emits_running_results, "batch", ["count"], 0),
         (continues_batch_jobs, "batch", ["states"], 0),
     ],

@@ -54,6 +54,10 @@ class InFlightLog(Protocol):
     records: int
     keep: bool
 
+    @property
+    def empty(self) -> bool:
+        """Return whether nothing of the log must be stored."""
+
     def parts(self) -> Iterator[LogPart | None]:
         """Yield the parts of the log in order, and None after each batch that the log encodes.
 
@@ -85,6 +89,8 @@ class BatchLog:
     ) -> None:
         self.edge, self.source, self.target, self.keep = edge, source, target, keep
         self.records = sum(batch.count for batch in batches if isinstance(batch, RecordBatch))
+        #: Also a log of watermarks only is needed: a source does not emit again what it has read.
+        self.empty = not batches
         self._parts: list[LogPart] = []
         if keep:
             self._parts = [
@@ -136,6 +142,11 @@ class ChannelLog:
         self.records = 0
         self._encode_entry = encode_entry
         self._parts: list[RecordedEntry | Marker | Hold] = []
+
+    @property
+    def empty(self) -> bool:
+        """Return whether the log has no records. A channel gets its watermark again by itself."""
+        return not self.records
 
     def count(self, records: int) -> None:
         """Add `records` to the number of records in the log."""

@@ -22,6 +22,9 @@ from penstock import (
     TriggerResult,
     TumblingEventTimeWindows,
     ValueStateDescriptor,
+    Watermark,
+    WatermarkGenerator,
+    WatermarkOutput,
     WatermarkStrategy,
 )
 from penstock.dataflow.streams import DataStream
@@ -141,9 +144,19 @@ def timed(stream: DataStream, disorder_ms: int) -> DataStream:
     ).uid("timed")
 
 
+class InOrder(WatermarkGenerator):
+    """Emits watermarks among the records of a split in order, so that many are in flight."""
+
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        output.emit_watermark(Watermark(event_timestamp - 1))
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        del output
+
+
 def in_order(number_of: Callable[[Any], int]) -> WatermarkStrategy:
     """Return the strategy of a source whose splits are in order."""
-    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    strategy = WatermarkStrategy.for_generator(InOrder)
     return strategy.with_timestamp_assigner(lambda record, _: number_of(record) * STEP)
 
 

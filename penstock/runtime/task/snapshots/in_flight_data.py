@@ -106,7 +106,7 @@ class InFlightRecorder:
                 assert isinstance(channel, RecordedChannel)
                 source = channel.id.source
                 logs.append(self._log(channel.edge, source, self._subtask, records))
-        return [log for log in logs if log.records]
+        return [log for log in logs if not log.empty]
 
     def _log(
         self,

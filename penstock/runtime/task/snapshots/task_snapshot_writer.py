@@ -110,7 +110,7 @@ class TaskSnapshotWriter:
         try:
             if snapshot.problem is None and not snapshot.aborted:
                 for place, log in enumerate(snapshot.logs):
-                    if log.keep and log.records:
+                    if log.keep and not log.empty:
                         log_bytes += await self._write_log(snapshot, place, log, offload, pause)
         except (PenstockError, OSError) as error:
             if recoverability_of(error) is Recoverability.NON_RECOVERABLE:

@@ -116,6 +116,13 @@ def test_a_barrier_comes_behind_what_a_source_has_read_behind_a_watermark(tmp_pa
     assert sent.index(Watermark(3)) < sent.index(["r4", "r5"]) < sent.index(("barrier", 1))
 
 
+def test_a_watermark_that_a_source_has_read_is_logged_without_any_records(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, source=True)
+    stage.task.event_time.add(Watermark(3))
+    stage.task.inject(1, SnapshotKind.CHECKPOINT)
+    assert logged(stage) == {("here", 0): [Watermark(3)]}
+
+
 def test_a_restored_task_begins_with_the_lowest_watermark_of_its_old_subtasks(
     stage: Stage,
 ) -> None:
