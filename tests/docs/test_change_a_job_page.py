@@ -479,6 +479,9 @@ SESSION = EventTimeSessionWindows.with_gap(Time.seconds(10))
 
 @row("the size, slide or offset of tumbling or sliding windows changes")
 def _(_: Path) -> str:
+    own = CountTrigger.of(9)
+    before, after = (windows(seconds(n), trigger=own) for n in (10, 20))
+    assert windowed(before, after, left=0) == ACCEPTED
     return windowed(windows(seconds(10)), windows(seconds(20)), dropped=[3])
 
 
