@@ -35,7 +35,7 @@ class Job:
     """A job that runs for a while."""
 
     def __init__(self, *_: Any) -> None:
-        self.plan = SimpleNamespace(operators=[])
+        self.plan = SimpleNamespace(operators=[], shown_names={})
         self.code = SimpleNamespace(logging=None)
         self.config = SimpleNamespace(name="counts", stop_timeout_seconds=600.0)
         self.stops = 0
