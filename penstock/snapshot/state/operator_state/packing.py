@@ -90,7 +90,11 @@ class OperatorStateSnapshot:
         data = self._pack()
         with raising_store_error("write operator state", path):
             write_file(path, data)
-        return hashlib.blake2b(data, digest_size=16).hexdigest()
+        return _checksum(data)
+
+
+def _checksum(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def read_operator_state(handle: OperatorStateHandle, folder: Path) -> list[PackedState]:
@@ -109,6 +113,9 @@ def read_operator_state(handle: OperatorStateHandle, folder: Path) -> list[Packe
         path = folder / handle.files[0].name
         with raising_store_error("read operator state", path):
             data = path.read_bytes()
+        # A resume has checked all files of the snapshot, but a restart has not.
+        if _checksum(data) != handle.files[0].checksum:
+            raise _damaged("it has another checksum than recorded", path)
     elements = list(_elements(data, path))
     if len(elements) != sum(entry.elements for entry in handle.states):
         raise _damaged(f"it has {len(elements)} elements", path)

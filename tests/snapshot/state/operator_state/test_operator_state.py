@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,8 +119,13 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         (data + b"\0\0\0\0", "it has 6 elements"),
     ):
         path.write_bytes(damaged)
-        with pytest.raises(StoreError, match=words):
+        with pytest.raises(StoreError, match="another checksum"):
             read_operator_state(handle, tmp_path)
+        with pytest.raises(StoreError, match=words):
+            read_operator_state(replace(handle, inline=damaged, files=()), tmp_path)
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(StoreError, match="another checksum"):
+        read_operator_state(handle, tmp_path)
     path.unlink()
     with pytest.raises(StoreError, match="cannot read operator state"):
         read_operator_state(handle, tmp_path)
