@@ -88,7 +88,7 @@ class StagedFileSink(Sink[Any]):
     def earlier_output(self) -> str | None:
         """Return the number of published files in the folder as text; None if there are none."""
         count = sum(1 for _ in self.folder.glob("part-*"))
-        return f"{count} files in {self.folder}" if count else None
+        return f"{count} file{'s' * (count > 1)} in {self.folder}" if count else None
 
     def validate(self) -> None:
         """Check that files can be created in the folder.

@@ -103,6 +103,7 @@ class ChainRunner:
     def report_hidden_state(self) -> None:
         """Log once for each function that it keeps data outside of its state."""
         self._hidden = [hidden for hidden in self._hidden if not hidden.report()]
+        operator_at_work.set(None)
 
     def close(self, source_input: SourceInput | None, gate: InputGate) -> None:
         """Close all operators and their state, the source and the feedback channels.

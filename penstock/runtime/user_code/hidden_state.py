@@ -19,10 +19,11 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from functools import partial
 from types import CodeType, FunctionType
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.dataflow.functions import Function
 from penstock.dataflow.operator_state import CheckpointedFunction
+from penstock.runtime.user_code.current_operator import OperatorAtWork, operator_at_work
 
 __all__ = ["HiddenState"]
 
@@ -33,18 +34,6 @@ _SMALL = 100
 
 
 _LOGGER = logging.getLogger("penstock")
-
-
-class Named(Protocol):
-    """The operator of a function. `OperatorContext` implements it."""
-
-    @property
-    def name(self) -> str:
-        """Return the name of the operator."""
-
-    @property
-    def subtask(self) -> int:
-        """Return the index of the subtask, from 0."""
 
 
 class HiddenState:
@@ -58,7 +47,7 @@ class HiddenState:
         operator: the operator.
     """
 
-    def __init__(self, function: Any, operator: Named) -> None:
+    def __init__(self, function: Any, operator: OperatorAtWork) -> None:
         self._operator = operator
         parts = getattr(function, "functions", None)
         self._functions = [
@@ -75,6 +64,7 @@ class HiddenState:
         """
         changed = self.changed() if self._operator.subtask == 0 else []
         if changed:
+            operator_at_work.set(self._operator)
             _LOGGER.warning(
                 "the function of operator %r has changed %s while it processed records. Snapshots "
                 "do not have it: after a restart it is as at the start, each subtask has its own, "

@@ -6,6 +6,7 @@ Also a newest snapshot that is missing, savepoints, and stops. Jobs run on the s
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -150,7 +151,7 @@ def test_a_resume_without_a_snapshot_tells_of_the_output_that_is_there(
     files = len(list(out.glob("part-*")))
     shutil.rmtree(str(config.checkpoint_dir))
     ran = run_program(program(to_files(out, 20), config), options=NEWEST)
-    assert f"has output already: {files} files in {out}" in told(ran)
+    assert re.search(rf"has output already: {files} files? in {re.escape(str(out))}", told(ran))
     assert "its records will be there twice" in told(ran)
 
 
@@ -159,7 +160,7 @@ def test_a_fresh_start_tells_of_the_output_that_is_there(tmp_path: Path, config:
     outcome(run_program(program(to_files(out, 20), config)))
     shutil.rmtree(str(config.checkpoint_dir))
     ran = run_program(program(to_files(out, 20), config))
-    assert told(ran).startswith("sink 'Sink: FileSink' has output already: 1 files in ")
+    assert told(ran).startswith("sink 'Sink: FileSink' has output already: 1 file in ")
 
 
 def test_output_without_a_sink_is_dropped_only_if_that_is_allowed(
