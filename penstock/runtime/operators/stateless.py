@@ -7,7 +7,8 @@ such records. An `EmissionPolicy` decides how thoroughly the operator checks eac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 from penstock.dataflow.functions import method_of
@@ -93,14 +94,39 @@ class FilterOperator(RecordLoopOperator):
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
-        called = method_of(function, "filter")
-        self._set_loop(loops.filter_records, loops.filter_timed_records, function=called)
+        self._called = method_of(function, "filter")
+        # A coroutine is true, so that a filter that calls an async function keeps all records. The
+        # first batch is checked, and later ones are not.
+        self._unchecked = True
+        self._use(partial(_checked, self._called))
 
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Return the records for which the user's function returns a true value."""
+        kept = self._kept(batch)
+        if self._unchecked:
+            self._unchecked = False
+            self._use(self._called)
+        return kept
+
+    def _use(self, function: Any) -> None:
+        self._set_loop(loops.filter_records, loops.filter_timed_records, function=function)
+
+    def _kept(self, batch: RecordBatch) -> RecordBatch:
         if batch.timestamps is None:
             return RecordBatch(self._run_loop(batch))
         return self._process_with_loop(batch)
+
+
+def _checked(function: Any, record: Any) -> Any:
+    """Return the result of a filter. Raise a `TypeError` if it is a coroutine."""
+    kept = function(record)
+    if isinstance(kept, Coroutine):
+        kept.close()  # Python would also warn that it was never awaited.
+        raise TypeError(
+            "filter got a coroutine, because the function calls an async function. The engine does "
+            "not await it: use AsyncDataStream.unordered_wait or ordered_wait before the filter"
+        )
+    return kept
 
 
 class ProcessOperator(RunningOperator):

@@ -112,6 +112,13 @@ def test_a_coroutine_as_a_record_fails_the_job() -> None:
     assert "operator 'Map' emitted a coroutine (look_up) instead of a record" in message
 
 
+def test_a_filter_that_gets_a_coroutine_fails_instead_of_keeping_all_records() -> None:
+    message = failure(stream().filter(lambda value: look_up(value)))
+    assert "filter got a coroutine, because the function calls an async function" in message
+    kept = stream().filter(lambda value: value > 1)
+    assert list(kept.execute_and_collect()) == [2, 3]
+
+
 def test_an_error_for_the_record_none_names_the_operator_that_emitted_it() -> None:
     def clean(value: int) -> int | None:
         return value if value < 2 else None
