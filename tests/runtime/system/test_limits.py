@@ -15,7 +15,7 @@ from penstock.runtime.control.failures import failure_message, failure_of
 from penstock.runtime.system.limits import PROCESS_FILES, how_ended, require_open_files
 from penstock.runtime.system.transport import SocketTransport
 from penstock.snapshot.state.rocksdb.database import RocksDatabase
-from penstock.snapshot.state.rocksdb.options import SharedMemory
+from penstock.snapshot.state.rocksdb.options import RocksMemory
 
 
 @pytest.fixture
@@ -107,6 +107,6 @@ def test_a_database_that_cannot_be_created_says_why_in_one_line(
 
     monkeypatch.setattr("penstock.snapshot.state.rocksdb.database.Rdict", refuse)
     with pytest.raises(StoreError, match="cannot create keyed state") as caught:
-        RocksDatabase.create(tmp_path / "db", SharedMemory(1 << 20))
+        RocksDatabase.create(tmp_path / "db", RocksMemory(1 << 20))
     assert caught.value.recoverability is Recoverability.NON_RECOVERABLE
     assert "raise it (ulimit -f)" in str(caught.value) and "\n" not in str(caught.value)
