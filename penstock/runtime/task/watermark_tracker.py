@@ -63,6 +63,9 @@ class WatermarkTracker:
         #: The elements that the operators have not handled yet, in order.
         self._queue: deque[_Queued] = deque()
         self._firing: Iterator[None] | None = None
+        #: The last watermark for which firing has begun, in milliseconds since the epoch. The
+        #: operators know it when the first piece is done.
+        self._begun = MIN_WATERMARK
         #: Whether elements of event time are being handled. The task checks it in each step.
         self.running = False
         #: Whether the last watermark has gone to all outputs.
@@ -79,7 +82,9 @@ class WatermarkTracker:
         root = self._chain.root.operator
         # The log contains the records that the source has read and the operators have not
         # processed.
-        watermark = root.context.watermark if self._is_source else self._known_watermark()
+        watermark = self._known_watermark()
+        if self._is_source:
+            watermark = max(root.context.watermark, self._begun)
         highest = root.context.restored_watermark
         state = EventTimeState(highest=highest if highest > watermark else None)
         if MIN_WATERMARK < watermark < MAX_WATERMARK:
@@ -196,6 +201,7 @@ class WatermarkTracker:
 
     def _advance(self, watermark: Watermark) -> None:
         self.at_end = watermark.timestamp == MAX_WATERMARK
+        self._begun = watermark.timestamp
         self._firing = self._chain.advance(watermark)
 
     def _set_status(self, status: WatermarkStatus) -> None:

@@ -123,6 +123,16 @@ def test_a_watermark_that_a_source_has_read_is_logged_without_any_records(tmp_pa
     assert logged(stage) == {("here", 0): [Watermark(3)]}
 
 
+def test_a_watermark_for_which_a_source_task_begins_to_fire_is_in_a_snapshot(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(tmp_path, source=True)
+    stage.task.event_time.add(Watermark(3))
+    stage.task.step()  # takes the watermark, but no operator knows it yet
+    stage.task.inject(1, SnapshotKind.CHECKPOINT)
+    assert state(stage) == EventTimeState(3, has_fired=False)
+
+
 def test_a_restored_task_begins_with_the_lowest_watermark_of_its_old_subtasks(
     stage: Stage,
 ) -> None:
