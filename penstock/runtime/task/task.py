@@ -165,7 +165,8 @@ class Task:
         yield EndOfInputHooks(self.end_of_input, chain, end, outputs)
         timers = ProcessingTime.of(chain, settings.clock, settings.wall_clock)
         if timers is not None:
-            yield ProcessingTimeWork(timers, self.gate, snapshots, end, outputs)
+            own_log = None if self.source_input is None else self.gate
+            yield ProcessingTimeWork(timers, own_log, snapshots, end, outputs)
         if chain.requests is not None:
             yield RequestResults(chain.requests, chain, snapshots, end, outputs)
             yield RestOfBatch(slices)

@@ -48,12 +48,13 @@ class SnapshotEvents(Activity):
 class ProcessingTimeWork(Activity):
     """Fires timers by processing time, and emits periodic watermarks.
 
-    It waits for the end of a replay: a source may know a watermark already that belongs behind
-    records of the logs.
+    In a source task, it waits for the end of a replay: the source may know a watermark already that
+    belongs behind records of its log. Elsewhere, the replay may wait for a timer: the repetition of
+    a request.
 
     Arguments:
         work: the processing-time work of the operators.
-        gate: the input gate.
+        own_log: the input gate if it replays the log of a source; None for other tasks.
         snapshots: the snapshots of the task. After the final barrier, nothing is emitted.
         end: tells whether the task has ended.
         outputs: the output channels of the task.
@@ -62,16 +63,18 @@ class ProcessingTimeWork(Activity):
     def __init__(
         self,
         work: ProcessingTime,
-        gate: InputGate,
+        own_log: InputGate | None,
         snapshots: SnapshotDriver,
         end: TaskEnd,
         outputs: TaskOutputs,
     ) -> None:
-        self._work, self._gate, self._snapshots = work, gate, snapshots
+        self._work, self._own_log, self._snapshots = work, own_log, snapshots
         self._end, self._outputs = end, outputs
 
     def _may_emit(self) -> bool:
-        return not self._end.ended and self._snapshots.may_emit and not self._gate.replaying
+        if self._own_log is not None and self._own_log.replaying:
+            return False
+        return not self._end.ended and self._snapshots.may_emit
 
     def ready(self) -> bool:
         """Return whether a timer is due."""
