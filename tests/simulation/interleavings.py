@@ -203,7 +203,7 @@ def _task(task: Recording) -> Any:
     return (
         None if source_input is None else (repr(source_input.snapshot()), source_input.ended),
         (task.ended, task.snapshots.final_barrier_passed, task.slices.sizer.slice),
-        tuple(task._mailbox),
+        tuple(task._mailbox._messages),
         tuple(record for _, rest in task.slices.unprocessed() for record in rest.rows()),
         (frozenset(end._awaited), end.rounds, end.emitted, end.running),
         tuple((*map(shown, o.sealed), "|", *o.buffer) for o in task.outputs.channels),

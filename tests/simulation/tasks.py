@@ -38,7 +38,7 @@ from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.snapshots.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.task.snapshots.task_snapshot import Acknowledgement, TaskSnapshot
 from penstock.runtime.task.task import Task
-from penstock.runtime.taskmanager import channel_factory, task_factory
+from penstock.runtime.taskmanager import channel_factory, protocol_choice, task_factory
 from penstock.runtime.taskmanager.channel_factory import ChannelFactory
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
 from penstock.runtime.taskmanager.task_factory import TaskFactory
@@ -150,8 +150,8 @@ class Kit:
             (task_factory, "Task"): self.task,
             (task_factory, "ChainRunner"): RecordingRunner,
             (task_factory, "CheckpointWriter"): RecordingWriter,
-            (task_factory, "AlignedProtocol"): self.aligned,
-            (task_factory, "AlignedCyclicProtocol"): self.aligned_cyclic,
+            (protocol_choice, "AlignedProtocol"): self.aligned,
+            (protocol_choice, "AlignedCyclicProtocol"): self.aligned_cyclic,
             (channel_factory, "FeedbackChannel"): self.back_edge,
             (channel_factory, "InputGate"): self.gate,
         }

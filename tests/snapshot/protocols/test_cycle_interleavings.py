@@ -57,7 +57,7 @@ HOPS: dict[str, tuple[int, ...]] = {
     "two tasks": (5, 3),
     "nested": (5,),
     "two loops that share a task": (3,),
-    "entered at two places": (3, 1),
+    "entered at two places": sized((3,), (3, 1)),
 }
 SELF = Program(rows((2, 1)), SINGLE["self-loop"])
 LONG = Program(rows((5, 3)), SINGLE["self-loop"])
@@ -73,7 +73,9 @@ SCENARIOS: dict[str, tuple[Program, Mode]] = {
         SMALL,
     ),
     "self-loop, two tasks, hash": (Program(rows((1,), ()), HASH["self-loop"]), SMALL),
-    "two tasks, twice, forward": (Program(rows((1,), ()), FORWARD["two tasks"]), SMALL),
+    **sized(
+        {}, {"two tasks, twice, forward": (Program(rows((1,), ()), FORWARD["two tasks"]), SMALL)}
+    ),
     "self-loop, an abort": (SELF, TWICE),
     "two tasks, an abort": (Program(rows((2,)), SINGLE["two tasks"]), TWICE),
     "two tasks, cuts written late": (PAIR, Mode(by_slot=True, lazy=True)),
