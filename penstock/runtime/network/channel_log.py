@@ -89,7 +89,7 @@ class BatchLog:
     ) -> None:
         self.edge, self.source, self.target, self.keep = edge, source, target, keep
         self.records = sum(batch.count for batch in batches if isinstance(batch, RecordBatch))
-        #: Also a log of watermarks only is needed: a source does not emit again what it has read.
+        #: A log of watermarks only is needed: a source does not emit again what it has read.
         self.empty = not batches
         self._parts: list[LogPart] = []
         if keep:
@@ -145,8 +145,12 @@ class ChannelLog:
 
     @property
     def empty(self) -> bool:
-        """Return whether the log has no records. A channel gets its watermark again by itself."""
-        return not self.records
+        """Return whether the log has neither records nor watermarks.
+
+        A log of watermarks only is needed, because records behind them may be in the log of the
+        sender.
+        """
+        return not (self.records or any(isinstance(part, Marker) for part in self._parts))
 
     def count(self, records: int) -> None:
         """Add `records` to the number of records in the log."""

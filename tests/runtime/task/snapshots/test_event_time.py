@@ -85,6 +85,15 @@ def test_watermarks_are_logged_in_order_with_the_records(stage: Stage) -> None:
     ]
 
 
+def test_a_watermark_of_a_channel_is_logged_without_any_records(stage: Stage) -> None:
+    # Records that were sent behind it may be in the log of the sender.
+    put(stage, 0, Watermark(7))
+    put(stage, 1, Barrier(1))
+    put(stage, 0, Barrier(1))
+    stage.drain()
+    assert logged(stage) == {("up", 0): [Watermark(7)]}
+
+
 def test_a_barrier_that_overtakes_an_output_logs_its_watermarks(stage: Stage) -> None:
     stage.fill()
     put(stage, 0, Watermark(3))
