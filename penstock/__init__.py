@@ -109,7 +109,9 @@ if TYPE_CHECKING:
         JobStatus,
     )
     from penstock.dataflow.metrics import (
-        Counter,
+        Counter as Counter,
+    )
+    from penstock.dataflow.metrics import (
         Distribution,
         Meter,
         Metric,
@@ -240,6 +242,7 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
+# All public names but `Counter`: `from penstock import *` would hide `collections.Counter`.
 __all__ = [
     "AggregateFunction",
     "AggregatingState",
@@ -283,7 +286,6 @@ __all__ = [
     "CountTumblingWindowAssigner",
     "CountWindow",
     "CountWindowSerializer",
-    "Counter",
     "CsvRows",
     "DataStream",
     "DataStreamSink",

@@ -132,8 +132,11 @@ def test_no_class_name_is_defined_twice():
 
 def test_every_name_of_the_face_can_be_imported():
     import penstock
+    from penstock.public_names import MODULE_OF
 
     for name in penstock.__all__:
         assert getattr(penstock, name) is not None
+    # These names have another meaning in most programs.
+    assert {*MODULE_OF} - {*penstock.__all__} == {"Counter"}
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = penstock.nothing
