@@ -94,8 +94,10 @@ def test_lines_of_a_folder_count_once_whoever_is_killed(tmp_path: Path, seed: in
         return job(Settings(tmp_path, interval_ms=150, parallelism=next(parallelisms)))
 
     killer_and_writer: Any = _Both(killer, progress)
-    result = run_to_the_end(settings, killer_and_writer, job=next_job)
-    assert result.stopped and len(killer.killed) >= 4, f"seed {seed}"
+    with pytest.raises(SystemExit) as stopped:
+        run_to_the_end(settings, killer_and_writer, job=next_job)
+    assert stopped.value.code == 128 + signal.SIGTERM
+    assert len(killer.killed) >= 4, f"seed {seed}"
     assert lost_and_doubled(committed(settings.output), writer.expected) == (0, 0), f"seed {seed}"
 
 
