@@ -28,6 +28,7 @@ from penstock.runtime.task.snapshots import background_work
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.filesystem.memory import MemoryFileSystem
 from penstock.snapshot.storage.store import Store
+from tests.simulation.databases import closing_databases
 from tests.simulation.job import LEDGERS, Ledger, job_config, make_job
 from tests.simulation.processes import Killed, Machine, Process
 from tests.simulation.scheduler import seed_scheduler
@@ -179,7 +180,7 @@ class Simulation:
         if self.on_disk:
             shm = Path("/dev/shm")
             parent = str(shm) if shm.is_dir() else None
-            with tempfile.TemporaryDirectory(dir=parent) as folder:
+            with closing_databases(), tempfile.TemporaryDirectory(dir=parent) as folder:
                 self._run(folder, HookedDiskFiles())
         else:
             rate = self.rng.choice([0.0, 0.0, 0.01])

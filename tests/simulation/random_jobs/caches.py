@@ -26,6 +26,7 @@ from penstock.dataflow.streams import DataStream
 from penstock.runtime.control.job_code import JobCode, pack
 from penstock.runtime.control.record_class_search import record_classes
 from penstock.runtime.jobmanager.jobmanager import JobManager
+from tests.simulation.databases import closing_databases
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink, PacedSource
 from tests.simulation.processes import Machine
 from tests.simulation.random_jobs.functions import Count
@@ -117,7 +118,10 @@ def run_cache_case(seed: int) -> CaseResult:
     result = CaseResult(seed, [CACHED], "")
     shm = Path("/dev/shm")
     try:
-        with tempfile.TemporaryDirectory(dir=str(shm) if shm.is_dir() else None) as folder:
+        with (
+            closing_databases(),
+            tempfile.TemporaryDirectory(dir=str(shm) if shm.is_dir() else None) as folder,
+        ):
             _Case(seed, rng, ledger, result, folder).run()
     except Exception as error:
         result.crashes.append(error)

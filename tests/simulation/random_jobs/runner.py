@@ -20,6 +20,7 @@ from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.jobmanager.restart_backoff import MAX_FAILURES_AT_START
 from penstock.snapshot.storage.store import Store
 from tests.simulation.cluster import HookedDiskFiles
+from tests.simulation.databases import closing_databases
 from tests.simulation.job import LEDGERS, Ledger
 from tests.simulation.processes import KILLED, Killed, Machine, Process
 from tests.simulation.random_jobs.disturbance import Fault, Moment, draw_faults, draw_kinds
@@ -98,7 +99,10 @@ def run_case(
     seed_scheduler(seed)
     shm = Path("/dev/shm")
     try:
-        with tempfile.TemporaryDirectory(dir=str(shm) if shm.is_dir() else None) as folder:
+        with (
+            closing_databases(),
+            tempfile.TemporaryDirectory(dir=str(shm) if shm.is_dir() else None) as folder,
+        ):
             case.folder = folder
             trio.run(case.main, clock=trio.testing.MockClock(autojump_threshold=0))
     except BaseException as error:
