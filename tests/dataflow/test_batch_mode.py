@@ -97,6 +97,7 @@ def test_a_reduced_value_that_is_mutable():
 
 @pytest.mark.parametrize("batches", [False, True])
 def test_columns_have_one_row_for_each_group(batches: bool):
+    pytest.importorskip("pyarrow")
     """Of rows and of Arrow batches; a value that becomes a float is one in all rows."""
     events = [(key, n / 2 if n > 300 else n, at) for key, n, at in _events()]
     names = ("key", "number", "at")

@@ -31,6 +31,7 @@ def two() -> Any:
 
 
 def rows() -> Any:
+    pytest.importorskip("pyarrow")
     return keyed().map(lambda n: {"n": n}).group_by("n").window(HOUR)
 
 

@@ -160,6 +160,7 @@ class Flow:
             functions = {op.id: op.function for op in descriptor.code.graph.operators}
             for chain in descriptor.chains:
                 if chain.is_source and chain.id not in self._enumerators:
+                    _Process.current = process  # an enumerator may look at the clock
                     source = functions[chain.root.operator.id]
                     enumerator = source.create_enumerator(chain.parallelism)
                     enumerator.start()

@@ -48,6 +48,7 @@ def window(assigner, **settings) -> Any:
 
 def columns(assigner: Any) -> Any:
     def piece(stream, tag=None):
+        pytest.importorskip("pyarrow")
         rows = stream.map(lambda record: {"key": record[0], "n": record[1]})
         grouped = rows.group_by("key").window(assigner)
         if tag is not None:

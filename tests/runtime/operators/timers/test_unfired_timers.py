@@ -32,9 +32,12 @@ def windows(assigner: Any, trigger: Any = None) -> Any:
 
 
 def columns(assigner: Any) -> Any:
-    return lambda stream: (
-        stream.map(lambda n: {"n": n}).group_by("n").window(assigner).agg(total=("n", "sum"))
-    )
+    def piece(stream: Any) -> Any:
+        pytest.importorskip("pyarrow")
+        rows = stream.map(lambda n: {"n": n})
+        return rows.group_by("n").window(assigner).agg(total=("n", "sum"))
+
+    return piece
 
 
 def joined(first: Any, second: Any) -> Any:
