@@ -80,7 +80,7 @@ class BackgroundJob(Protocol):
         """Begin to stop the job, with a final snapshot if it has a folder; do not wait."""
 
     def unseen_error(self) -> BaseException | None:
-        """Wait until the job has ended; return its error if nobody has asked for its result."""
+        """Wait for the end of the job. Return its error unless the program asked for the result."""
 
 
 class JobClient(PyFlinkNames):

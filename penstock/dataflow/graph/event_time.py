@@ -94,8 +94,8 @@ def check_watermarks(graph: JobGraph, config: JobConfig) -> None:
     """Check that watermarks can come to each operator that waits for them.
 
     These are event-time windows with a trigger of event time, event-time joins, and functions of
-    Penstock with the attribute `needs_event_time`. The lowest watermark of all inputs counts, so
-    one input that never ends and has no watermarks is enough to hold back all others for ever.
+    Penstock with the attribute `needs_event_time`. The lowest watermark of all inputs counts.
+    A single endless input without watermarks holds back the watermark of all inputs.
     An input that ends has its last watermark then.
 
     Raises:
@@ -133,7 +133,7 @@ def _fires_by_watermarks(trigger: Trigger) -> bool:
 def _without_watermarks(
     graph: JobGraph, config: JobConfig, operators: Iterable[int]
 ) -> Iterator[Operator]:
-    """Yield the operators from which records may come for ever, but no watermark.
+    """Yield the endless operators that never emit a watermark.
 
     The search goes upstream, and ends at operators that emit watermarks of their own.
     """

@@ -110,7 +110,7 @@ class JobFollower:
         self._job.stop()
 
     def unseen_error(self) -> BaseException | None:
-        """Wait until the job has ended; return its error if nobody has asked for its result."""
+        """Wait for the end of the job. Return its error unless the program asked for the result."""
         seen, error = self.result.seen, self.result.exception()
         return None if seen or self.status is JobStatus.CANCELED else error
 
@@ -193,7 +193,7 @@ class JobFollower:
             path.set_exception(JobError("the job ended before it took the snapshot"))
 
     def _report_unseen_error(self) -> None:
-        """Print the error of the job when the process exits, if nobody has asked for it."""
+        """Print the job's error when the process exits, unless the program asked for it."""
         error = self.unseen_error() if self.result.done() else None
         if error is not None:
             print(f"penstock: a job of execute_async has failed: {error}", file=sys.stderr)

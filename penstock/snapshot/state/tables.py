@@ -71,7 +71,7 @@ class Tables:
         return table
 
     def _report_kept(self, name: str, kind: StateKind) -> None:
-        """Warn of a new late state if it may be a restored one that nobody has requested yet."""
+        """Warn if a new late state may be a renamed state that is restored and not requested."""
         kept = [one.name for one in self if one.kind is kind and not one.is_requested]
         if kept:
             logger.warning(

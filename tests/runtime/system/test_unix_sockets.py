@@ -3,7 +3,6 @@
 import contextlib
 import shutil
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,7 +86,6 @@ def test_sockets_go_elsewhere_where_the_usual_folder_cannot_be_written(
         assert list(folder.path.iterdir()) == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs sockets without a path")
 @pytest.mark.parametrize("why", ["unwritable", "too long"])
 def test_sockets_have_no_path_where_no_short_one_can_be_written(
     why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -31,7 +31,7 @@ _UNITS = {
 
 @dataclass
 class _Progress:
-    """What is known about the event time of a subtask of an operator.
+    """Holds the reported event time of one subtask of an operator.
 
     Arguments:
         watermark: its watermark in milliseconds since the epoch; None before the first one.

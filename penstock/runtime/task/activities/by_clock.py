@@ -1,4 +1,4 @@
-"""What a task does at some time, or when a request has ended."""
+"""Deliver snapshot events, fire processing-time timers, and emit results of requests."""
 
 from __future__ import annotations
 

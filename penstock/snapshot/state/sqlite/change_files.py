@@ -191,7 +191,7 @@ class ChangeFiles:
     def close(self) -> None:
         """Close the incomplete file."""
         if self._file is not None:
-            # If the disk is full, the buffer cannot be written, and nobody needs it any more.
+            # If the disk is full, the buffer cannot be written. Nothing reads it after `close`.
             with suppress(OSError):
                 self._file.close()
             self._file = None
