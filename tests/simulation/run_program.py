@@ -19,7 +19,8 @@ from penstock.runtime.control.record_class_search import record_classes
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.jobmanager.reporting.job_events import JobEvent
-from tests.simulation.processes import Machine
+from tests.simulation.job import LEDGERS
+from tests.simulation.processes import Killed, Machine
 from tests.simulation.scheduler import seed_scheduler
 
 Build = Callable[[StreamExecutionEnvironment], None]
@@ -119,3 +120,24 @@ def run_program(
     if failures:
         raise failures[0]
     return ran
+
+
+def crash_at_commit(ledger: int, nth: int) -> Script:
+    """Kill the JobManager between its nth manifest and the commit of it to a ledger."""
+
+    async def script(job: JobManager, machine: Machine, events: Events) -> None:
+        ledger_of_job, process, commits = LEDGERS[ledger], machine.processes[0], 0
+
+        def on_commit(moment: str) -> None:
+            nonlocal commits
+            commits += moment == "commit"
+            if commits == nth and not process.dead:
+                process.kill()
+                raise Killed
+
+        process.on_kill.append(job.store.files.unlock)
+        ledger_of_job.on_commit = on_commit
+        await process.ended.wait()
+        ledger_of_job.on_commit = lambda _: None
+
+    return script

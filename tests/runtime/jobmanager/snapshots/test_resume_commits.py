@@ -28,8 +28,15 @@ from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.store import Store
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
-from tests.simulation.processes import Killed, Machine
-from tests.simulation.run_program import Build, Events, Ran, program, run_program
+from tests.simulation.processes import Machine
+from tests.simulation.run_program import (
+    Build,
+    Events,
+    Ran,
+    crash_at_commit,
+    program,
+    run_program,
+)
 
 NEWEST = JobSettings(resume="newest")
 NUMBER = 4004
@@ -68,23 +75,6 @@ def to_files(folder: Path, count: int | None = None) -> Build:
 async def stop_soon(job: JobManager, machine: Machine, events: Events) -> None:
     await trio.sleep(0.7)
     job.stop()
-
-
-async def crash_at_the_third_commit(job: JobManager, machine: Machine, events: Events) -> None:
-    """Kill the JobManager between a manifest and its commit."""
-    ledger, process, commits = LEDGERS[NUMBER], machine.processes[0], 0
-
-    def on_commit(moment: str) -> None:
-        nonlocal commits
-        commits += moment == "commit"
-        if commits == 3 and not process.dead:
-            process.kill()
-            raise Killed
-
-    process.on_kill.append(job.store.files.unlock)
-    ledger.on_commit = on_commit
-    await process.ended.wait()
-    ledger.on_commit = lambda _: None
 
 
 def outcome(ran: Ran) -> JobOutcome:
@@ -166,7 +156,7 @@ def test_a_fresh_start_tells_of_the_output_that_is_there(tmp_path: Path, config:
 def test_output_without_a_sink_is_dropped_only_if_that_is_allowed(
     ledger: Ledger, config: JobConfig
 ) -> None:
-    ran = run_program(program(to_ledger("old"), config), script=crash_at_the_third_commit)
+    ran = run_program(program(to_ledger("old"), config), script=crash_at_commit(NUMBER, 3))
     assert ran.outcome is None and len(ledger.staged) == 1
     new = program(to_ledger("new"), config)
     failed = error(run_program(new, options=NEWEST))
@@ -199,7 +189,7 @@ def test_a_record_of_commits_that_is_ahead_of_the_snapshots_is_refused(
     ledger: Ledger, config: JobConfig
 ) -> None:
     blob = program(to_ledger(), config)
-    ran = run_program(blob, script=crash_at_the_third_commit)
+    ran = run_program(blob, script=crash_at_commit(NUMBER, 3))
     assert ran.outcome is None and len(ledger.staged) == 1
     record = Path(str(config.checkpoint_dir)) / "commits"
     ((lineage, uid, number),) = json.loads(record.read_text())["confirmed"]
@@ -228,7 +218,7 @@ def test_a_fork_publishes_what_its_snapshot_holds_unpublished(
     ledger: Ledger, config: JobConfig, tmp_path: Path, elsewhere: bool
 ) -> None:
     count = 300
-    ran = run_program(program(to_ledger(count=count), config), script=crash_at_the_third_commit)
+    ran = run_program(program(to_ledger(count=count), config), script=crash_at_commit(NUMBER, 3))
     assert ran.outcome is None and len(ledger.staged) == 1
     first = Path(str(config.checkpoint_dir))
     forked = replace(config, checkpoint_dir=str(tmp_path / "fork"))

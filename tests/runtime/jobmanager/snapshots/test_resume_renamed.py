@@ -18,8 +18,15 @@ from penstock.dataflow.state import ValueStateDescriptor
 from penstock.runtime.jobmanager.job_settings import JobOutcome, JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
-from tests.simulation.processes import Killed, Machine
-from tests.simulation.run_program import Build, Events, Ran, program, run_program
+from tests.simulation.processes import Machine
+from tests.simulation.run_program import (
+    Build,
+    Events,
+    Ran,
+    crash_at_commit,
+    program,
+    run_program,
+)
 
 NEWEST = JobSettings(resume="newest")
 NUMBER, RECORDS = 4005, 400
@@ -77,23 +84,6 @@ def job(
     return build
 
 
-async def crash_at_the_third_commit(job: JobManager, machine: Machine, events: Events) -> None:
-    """Kill the JobManager between a manifest and its commit."""
-    ledger, process, commits = LEDGERS[NUMBER], machine.processes[0], 0
-
-    def on_commit(moment: str) -> None:
-        nonlocal commits
-        commits += moment == "commit"
-        if commits == 3 and not process.dead:
-            process.kill()
-            raise Killed
-
-    process.on_kill.append(job.store.files.unlock)
-    ledger.on_commit = on_commit
-    await process.ended.wait()
-    ledger.on_commit = lambda _: None
-
-
 def require_done(ran: Ran) -> None:
     assert isinstance(ran.outcome, JobOutcome), (ran.outcome, ran.crashes)
 
@@ -110,10 +100,10 @@ def test_renamed_operators_and_states_go_on_exactly_once(
     tmp_path: Path, ledger: Ledger, mode: CheckpointingMode
 ) -> None:
     settings = config(tmp_path, mode)
-    ran = run_program(program(job("old "), settings), script=crash_at_the_third_commit)
+    ran = run_program(program(job("old "), settings), script=crash_at_commit(NUMBER, 3))
     assert ran.outcome is None and ledger.staged, "the crash left output unpublished"
     renamed = program(job("new ", "old ", "number", ("n",)), settings)
-    ran = run_program(renamed, options=NEWEST, script=crash_at_the_third_commit)
+    ran = run_program(renamed, options=NEWEST, script=crash_at_commit(NUMBER, 3))
     assert ran.outcome is None
     # The snapshot has the new names now.
     newest = program(job("new ", None, "number"), settings)
@@ -149,7 +139,7 @@ def test_a_state_that_is_gone_ends_the_job_once_and_before_its_first_record(
     tmp_path: Path, ledger: Ledger
 ) -> None:
     settings = config(tmp_path, CheckpointingMode.EXACTLY_ONCE)
-    run_program(program(job("a "), settings), script=crash_at_the_third_commit)
+    run_program(program(job("a "), settings), script=crash_at_commit(NUMBER, 3))
     before = ledger.output()
     ran = run_program(program(job("a ", state="numbers"), settings), options=NEWEST)
     assert isinstance(ran.outcome, GraphError)
