@@ -23,7 +23,8 @@ def with_present_uids(manifest: Manifest, former: Mapping[str, str]) -> Manifest
         former: the present uid of each renamed operator of the program, keyed by its former uid.
 
     Raises:
-        GraphError: if the snapshot has state of an operator with each of the two uids.
+        GraphError: if the snapshot has state of the operator with the former uid, and an operator
+            with the new one.
     """
     entries = {entry.uid: entry for entry in manifest.operators}
     uids = {}
@@ -32,7 +33,7 @@ def with_present_uids(manifest: Manifest, former: Mapping[str, str]) -> Manifest
             continue
         if new not in entries:
             uids[old] = new
-        elif entries[old].stateful and entries[new].stateful:
+        elif entries[old].stateful:
             raise GraphError(
                 f"the snapshot has both an operator {new!r} and an operator {old!r}, so the latter "
                 f"is not the former uid of the first: take it out of uid({new!r}, formerly=...)"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from penstock.dataflow.errors import StoreError
+from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.dataflow.sink import Committable
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.job_paths import JobPaths
@@ -55,7 +55,9 @@ def read_confirmed(files: FileSystem, paths: JobPaths) -> dict[tuple[str, str], 
             case [str(lineage), str(uid), int(number)]:
                 found[lineage, uid] = number
             case _:
-                raise StoreError(_DAMAGED, paths.commits)
+                raise StoreError(
+                    _DAMAGED, paths.commits, recoverability=Recoverability.NON_RECOVERABLE
+                )
     return found
 
 
@@ -67,8 +69,8 @@ def require_published(confirmed: Confirmed, lineage: str, published: int, paths:
     Arguments:
         confirmed: the record of published output.
         lineage: the lineage of the snapshots in the folder.
-        published: the number of the newest snapshot that was published in the folder. It must be
-            read after the record, because the job may be running.
+        published: the highest number of a snapshot that was ever published in the folder. It must
+            be read after the record, because the job may be running.
         paths: the paths in the job's folder.
 
     Raises:
@@ -80,6 +82,7 @@ def require_published(confirmed: Confirmed, lineage: str, published: int, paths:
             f"the record says that output of snapshot {wrong} is published, but the newest "
             f"snapshot is {published}: {_DAMAGED}",
             paths.commits,
+            recoverability=Recoverability.NON_RECOVERABLE,
         )
 
 

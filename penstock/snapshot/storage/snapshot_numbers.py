@@ -46,6 +46,18 @@ class NumberRecord:
         number: int = self._read()["published"]
         return number
 
+    @property
+    def highest_published(self) -> int:
+        """The highest number that was ever published; 0 if the file does not exist.
+
+        It does not fall when a snapshot is removed.
+        """
+        if not self._files.exists(self._path):
+            return 0
+        record = self._read()
+        number: int = max(record["published"], record["highest_removed"])
+        return number
+
     def reserve(self, count: int, least: int) -> range:
         """Reserve `count` new numbers durably, and return them.
 
@@ -71,7 +83,8 @@ class NumberRecord:
         """
         record = self._read()
         if record["published"] == number:
-            self._replace({**record, "published": before})
+            highest = max(record["highest_removed"], number)
+            self._replace({**record, "published": before, "highest_removed": highest})
 
     def lost(self, published: Callable[[], Collection[int]]) -> SnapshotNumber | None:
         """Return the number of the newest snapshot if its manifest was lost, else None.
@@ -97,8 +110,9 @@ class NumberRecord:
                 "put it back, or use another folder",
                 self._path,
             )
-        # Penstock 0.1 did not record the newest published snapshot.
-        types, defaults = {"next": int, "published": int}, {"published": 0}
+        # Penstock 0.1 recorded neither the newest published snapshot nor the removed ones.
+        types = {"next": int, "published": int, "highest_removed": int}
+        defaults = {"published": 0, "highest_removed": 0}
         return read_record(self._files, self._path, types, defaults)
 
     def _replace(self, record: dict[str, Any]) -> None:

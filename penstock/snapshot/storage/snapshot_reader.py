@@ -167,6 +167,15 @@ class SnapshotReader:
             # A crash may leave the record behind the manifests.
             return max(self._record.published, *self.published(), 0)
 
+    def highest_published(self) -> int:
+        """Return the highest number that was ever published, also if the snapshot was removed.
+
+        Raises:
+            StoreError: if the folder cannot be read.
+        """
+        with raising_store_error("read the checkpoint folder", self._paths.numbers):
+            return max(self._record.highest_published, self.newest_published())
+
     def is_published(self, number: int) -> bool:
         """Return whether a snapshot has a manifest."""
         return self._files.exists(self._paths.manifest(number))

@@ -240,7 +240,7 @@ class Store(SnapshotReader):
         if newest and self.is_published(SnapshotNumber(newest)):
             # The lineage of a damaged manifest is unknown; `list` reports the damage.
             lineage = self.info(SnapshotNumber(newest)).lineage
-            require_published(confirmed, lineage or "", newest, self.paths)
+            require_published(confirmed, lineage or "", self.highest_published(), self.paths)
 
     def confirm(self, confirmed: Confirmed) -> None:
         """Write the record of published output durably."""

@@ -38,7 +38,7 @@ def confirmed(store: Store) -> dict[tuple[str, str], int]:
     newest = store.newest()
     assert newest is not None
     found = store.confirmed()
-    require_published(found, newest.lineage, store.newest_published(), store.paths)
+    require_published(found, newest.lineage, store.highest_published(), store.paths)
     return found
 
 
@@ -93,6 +93,17 @@ def test_a_record_of_commits_that_is_ahead_of_the_snapshots_is_refused(store: St
     take(store, 2)
     store.paths.manifest(2).unlink()
     assert store.damaged_records() == []
+
+
+def test_output_of_removed_snapshots_stays_published(store: Store) -> None:
+    # The job is cancelled, and its checkpoints are removed. A savepoint before them stays.
+    take(store, 1)
+    take(store, 2)
+    store.confirm({("l", "out"): 2})
+    store.discard(SnapshotNumber(2))
+    assert store.newest_published() == 1
+    assert store.damaged_records() == []
+    assert confirmed(store) == {("l", "out"): 2}
 
 
 def test_the_records_of_each_layout_are_read(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def take_over_output(
     """
     for folder in {store.paths.root: store, own.paths.root: own}.values():
         confirmed = folder.confirmed()
-        require_published(confirmed, manifest.lineage, store.newest_published(), folder.paths)
+        require_published(confirmed, manifest.lineage, store.highest_published(), folder.paths)
         commits.confirm(confirmed)
     # A folder of version 0.1 has no record of published output. There, a later manifest of the
     # lineage shows which committables were published: it no longer contains them.

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any
@@ -158,11 +158,10 @@ class ChangeFiles:
             count += 1
         if count >= _JOINED_FILES:
             names = self.names()[-count:]
-            with self._new_file() as joined:
+            with self._replacing(names) as joined:
                 for name in names:
                     with (self._folder / name).open("rb") as file:
                         shutil.copyfileobj(file, joined)
-                self._replace(names, joined)
 
     def replace_all(self, batches: Iterable[list[Change]]) -> None:
         """Replace all files by one file with all rows. This is slow, and needs all files complete.
@@ -170,11 +169,9 @@ class ChangeFiles:
         Arguments:
             batches: all rows of the database.
         """
-        names = self.names()
-        with self._new_file() as file:
+        with self._replacing(self.names()) as file:
             for batch in batches:
                 file.write(msgpack.packb(batch))
-            self._replace(names, file)
 
     def link(self, folder: Path) -> CheckpointContent:
         """Link all complete files into a new folder. This is slow.
@@ -210,10 +207,24 @@ class ChangeFiles:
             self._file = self._new_file()
         return self._file
 
-    def _replace(self, names: list[str], file: IO[bytes]) -> None:
-        """Replace complete files by the newest file."""
-        sync_file(file)
+    @contextmanager
+    def _replacing(self, names: list[str]) -> Iterator[IO[bytes]]:
+        """Replace complete files by a new file, which the block writes.
+
+        If the block fails, the complete files stay, and the new one is removed.
+        """
+        with self._new_file() as file:
+            made = self._name()
+            try:
+                yield file
+                sync_file(file)
+            except BaseException:
+                (self._folder / made).unlink(missing_ok=True)
+                raise
+            # The new file is complete before an old one is removed: each checkpoint has all rows.
+            self._complete[made] = file.tell()
         for name in names:
             del self._complete[name]
-            (self._folder / name).unlink()
-        self._complete[self._name()] = file.tell()
+            # A file that cannot be removed is not linked any more, and so is harmless.
+            with suppress(OSError):
+                (self._folder / name).unlink()

@@ -14,7 +14,9 @@ from __future__ import annotations
 import logging
 import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
@@ -97,6 +99,7 @@ class SqliteDatabase(StateDatabase):
         self._slack_bytes = slack_bytes
         self._cache_bytes = 0
         self._uncommitted_bytes = 0
+        self._commit_lock = threading.Lock()
         self._has_failed = self._is_closed = False
         self._path = folder / "rows.sqlite"
         self._files = ChangeFiles(folder)
@@ -201,13 +204,16 @@ class SqliteDatabase(StateDatabase):
                 self._connection.executemany(_DELETE_RANGE, ranges)
 
     def _commit(self) -> None:
-        if self._connection.in_transaction:
-            try:
-                self._connection.execute("COMMIT")
-            except sqlite3.Error:
-                self._has_failed = True
-                raise
-        self._uncommitted_bytes = 0
+        # A scan may commit while a checkpoint does so in a thread. It must not begin to read before
+        # the commit is visible.
+        with self._commit_lock:
+            if self._connection.in_transaction:
+                try:
+                    self._connection.execute("COMMIT")
+                except sqlite3.Error:
+                    self._has_failed = True
+                    raise
+            self._uncommitted_bytes = 0
 
     def get(self, row_key: bytes) -> bytes | None:
         """Return the value of a row, or None if there is no such row."""
@@ -307,7 +313,8 @@ class SqliteDatabase(StateDatabase):
         self._check()
         self._files.complete()
         if self._files.complete_bytes() > self._largest_bytes():
-            self._files.replace_all(self._all_rows())
+            with closing(self._all_rows()) as rows:
+                self._files.replace_all(rows)
         else:
             self._files.join_small()
         self.unlisted_bytes = self.unflushed_bytes = 0
@@ -320,14 +327,17 @@ class SqliteDatabase(StateDatabase):
         ((size,),) = self._connection.execute(value)
         return _GARBAGE_FACTOR * int(size) + self._slack_bytes
 
-    def _all_rows(self) -> Iterator[list[Change]]:
+    def _all_rows(self) -> Generator[list[Change], None, None]:
         self._commit()
         connection = self._scan_connection()
         connection.execute("BEGIN")
         cursor = connection.execute("SELECT key, value FROM rows")
-        while rows := cursor.fetchmany(_BATCH_ROWS):
-            yield rows
-        self.end_scan(connection)
+        try:
+            while rows := cursor.fetchmany(_BATCH_ROWS):
+                yield rows
+        finally:
+            cursor.close()
+            self.end_scan(connection)
 
     def begin_log(self) -> str:
         """Begin a change file with all later writes, and return its name."""

@@ -1,14 +1,17 @@
 """SQLite as the database of cold state: what it adds to the tests that both databases share."""
 
+import os
 import random
 import sqlite3
 import threading
+from pathlib import Path
 
 import msgpack
 import pytest
 
 from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.snapshot.state.cold.database import SharedMemory
+from penstock.snapshot.state.sqlite import change_files
 from penstock.snapshot.state.sqlite.change_files import read_changes
 from penstock.snapshot.state.sqlite.database import SqliteDatabase
 
@@ -149,6 +152,57 @@ def test_rows_are_read_while_a_thread_writes_a_checkpoint(tmp_path):
     assert not failures
     (file,) = files(tmp_path / "4")
     assert {k: v for changes in read_changes(file) for k, v in changes} == rows
+
+
+def test_a_rewrite_that_fails_leaves_no_file_and_no_open_scan(tmp_path, monkeypatch):
+    database = SqliteDatabase.create(tmp_path / "db", MEMORY, slack_bytes=-(1 << 30))
+    rows = {key(i): b"x" * 200 for i in range(2_000)}
+    write(database, rows)
+    database.checkpoint(tmp_path / "1")
+    before = files(database.folder)
+
+    def full(file):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(change_files, "sync_file", full)
+        with pytest.raises(OSError, match="No space"):
+            database._files.replace_all(iter([list(rows.items())]))
+    assert files(database.folder) == before
+    scan = database._all_rows()
+    next(scan)
+    scan.close()
+    assert len(database._idle) == 1
+    database.checkpoint(tmp_path / "2")
+    (file,) = files(tmp_path / "2")
+    assert {k: v for changes in read_changes(file) for k, v in changes} == rows
+    database.close()
+
+
+def test_a_file_that_cannot_be_removed_is_in_no_later_checkpoint(tmp_path, monkeypatch):
+    database = SqliteDatabase.create(tmp_path / "db", MEMORY, slack_bytes=-(1 << 30))
+    rows = {key(i): b"x" for i in range(100)}
+    write(database, rows)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *_, **__: os.close(-1))
+        database.checkpoint(tmp_path / "1")
+        database.checkpoint(tmp_path / "2")
+    assert len(files(database.folder)) > 1
+    (file,) = files(tmp_path / "2")
+    assert {k: v for changes in read_changes(file) for k, v in changes} == rows
+    database.close()
+
+
+def test_a_scan_sees_what_a_checkpoint_commits_in_a_thread(database):
+    write(database, {key(i): b"x" for i in range(100)})
+    with database._commit_lock:
+        scans = []
+        thread = threading.Thread(target=lambda: scans.append(content(database)))
+        thread.start()
+        thread.join(0.05)
+        assert not scans
+    thread.join()
+    assert len(scans[0]) == 100
 
 
 def test_after_a_failed_write_nothing_is_read_or_snapshot(database, tmp_path):
