@@ -6,11 +6,12 @@ The wheel has the pages in the folder `pages` of the package. A source tree has 
 from __future__ import annotations
 
 import difflib
+import os
 from pathlib import Path
 
 import click
 
-from penstock.cli.options import print_message
+from penstock.cli.options import print_message, reporting_errors
 
 __all__ = ["docs"]
 
@@ -19,6 +20,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 @click.command(short_help="Show a page of the documentation.")
 @click.argument("page", required=False)
+@reporting_errors
 def docs(page: str | None) -> None:
     """Show a page of the documentation, such as "types", or list all pages.
 
@@ -59,5 +61,6 @@ def _show(text: str) -> None:
     if not console.is_terminal:
         click.echo(text, nl=False)
         return
+    os.environ.setdefault("LESS", "-R")  # Otherwise `less` shows the codes of colours.
     with console.pager(styles=True):
         console.print(Markdown(text), width=min(console.width, 100))

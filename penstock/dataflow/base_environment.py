@@ -395,8 +395,8 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings, PythonDependencySettings)
         check_methods(function)
         if never_updates(function):
             _LOGGER.warning(
-                "%s reads a value state, and nothing in its code calls update(), so that the state "
-                "stays empty: give new values, and new lists or dicts, to update()",
+                "%s reads a value state, and no call of update() was found in its code. Without "
+                "one, the state stays empty: give new values, and new lists or dicts, to update()",
                 type(function).__name__,
             )
         return self._graph.add(kind, name, function, key_selector)

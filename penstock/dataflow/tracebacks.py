@@ -176,10 +176,22 @@ def _signature_note(error: TypeError) -> str | None:
             target = inspect.getattr_static(target, part, None)
         target = getattr(target, "__func__", target)
         if isinstance(target, FunctionType) and target.__module__.startswith("penstock."):
+            if _means_another(error, owner, vars(module).get(owner)):
+                return None
             shown = path[-2] if path[-1:] == ["__init__"] and len(path) > 1 else found[1]
             shown = owner if path == ["__init__"] else shown.rpartition(".")[2]
             return f"Note: {shown} takes {_parameters(target, bool(path))}"
     return None
+
+
+def _means_another(error: TypeError, name: str, ours: Any) -> bool:
+    """Return whether the code that made the call has something of its own with this name."""
+    frames = list(_frames(error.__traceback__))
+    if not frames:
+        return False
+    frame = frames[-1].tb_frame
+    used = {**frame.f_globals, **frame.f_locals}.get(name)
+    return used is not None and used is not ours
 
 
 def _parameters(function: FunctionType, is_method: bool) -> str:

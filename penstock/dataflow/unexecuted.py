@@ -2,7 +2,8 @@
 
 Python ends such a program without an error. A message is printed when the process exits, if the
 program ran as a script: `python job.py`. Tests, notebooks and the command line report such things
-by themselves. A program that fails, or that draws its execution plan, is not reported either.
+by themselves. A program that ends with an uncaught error other than `SystemExit`, or that draws its
+execution plan, is not reported either.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -59,6 +60,16 @@ class UpdatesInClass(KeyedProcessFunction):
         yield self.seen.store(value)
 
 
+storing: Any = ModuleType("storing")
+storing.keep = helper
+
+
+class UpdatesInModule(Reads):
+    def process_element(self, value: int, ctx: Any) -> Any:
+        storing.keep(self.seen, value)
+        yield value
+
+
 class WithoutState(KeyedProcessFunction):
     def process_element(self, value: int, ctx: Any) -> Any:
         yield value
@@ -71,6 +82,7 @@ class WithoutState(KeyedProcessFunction):
         (UpdatesInTimer(), False),
         (UpdatesInHelper(), False),
         (UpdatesInClass(), False),
+        (UpdatesInModule(), False),
         (WithoutState(), False),
     ],
 )
@@ -81,4 +93,6 @@ def test_a_value_state_that_nothing_updates_is_reported_when_the_program_is_buil
     with caplog.at_level(logging.WARNING, "penstock"):
         env.from_collection([1]).key_by(str).process(function)
     assert len(caplog.messages) == warned
-    assert all("Reads reads a value state, and nothing" in one for one in caplog.messages)
+    assert all(
+        "Reads reads a value state, and no call of update()" in one for one in caplog.messages
+    )

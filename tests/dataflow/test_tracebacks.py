@@ -120,6 +120,18 @@ def test_wrong_arguments_of_a_method_are_answered_with_its_parameters() -> None:
     ]
 
 
+class Counter:
+    """Has the name of a class of Penstock."""
+
+
+def test_a_function_of_the_program_with_a_name_of_penstock_has_no_advice() -> None:
+    with pytest.raises(TypeError) as raised:
+        Counter(1)  # type: ignore[call-arg]
+    raised.value.args = ("Counter.__init__() takes 1 positional argument but 2 were given",)
+    tracebacks.add_advice(raised.value)
+    assert not hasattr(raised.value, "__notes__")
+
+
 def test_other_type_errors_have_no_advice() -> None:
     for call in (lambda: len(), lambda: len(1), lambda: json_like(x=1)):
         with pytest.raises(TypeError) as raised:

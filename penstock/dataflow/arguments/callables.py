@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["check_argument_count", "is_async"]
+__all__ = ["check_argument_count", "is_async", "name_of"]
 
 
 def check_argument_count(method: str, function: Any, count: int, arguments: str) -> None:
@@ -34,10 +34,15 @@ def check_argument_count(method: str, function: Any, count: int, arguments: str)
     try:
         signature.bind(*[None] * count)
     except TypeError:
-        name = getattr(function, "__qualname__", type(function).__name__)
         raise GraphError(
-            f"{method} calls its function as {arguments}, and {name} takes {signature}"
+            f"{method} calls its function as {arguments}, and {name_of(function)} takes {signature}"
         ) from None
+
+
+def name_of(function: Any) -> str:
+    """Return the name of a function, or of the class of another callable, for messages."""
+    name: str = getattr(function, "__qualname__", type(function).__name__)
+    return name
 
 
 def is_async(function: Any) -> bool:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from penstock.dataflow.arguments.callables import check_argument_count, is_async
+from penstock.dataflow.arguments.callables import check_argument_count, is_async, name_of
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.state import RuntimeContext
 
@@ -57,7 +57,7 @@ def check_function(function: Any, base: type[Function], method: str) -> Any:
     refuse_async(method, function)
     if method in ("map", "filter") and inspect.isgeneratorfunction(function):
         raise GraphError(
-            f"{method} was given {function.__qualname__}, which yields: return the result instead, "
+            f"{method} was given {name_of(function)}, which yields: return the result instead, "
             f"or use flat_map, which emits each record that is yielded"
         )
     # A class that is not a rich function can be used as a function, as in `map(int)`.

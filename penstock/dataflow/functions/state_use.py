@@ -10,8 +10,9 @@ The state stays empty, and the function runs without an error.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from penstock.dataflow.functions.function import Function
@@ -20,12 +21,15 @@ __all__ = ["never_updates"]
 
 #: The number of functions and classes that are examined at most.
 _MOST = 500
+#: What is examined.
+_KINDS = (CodeType, FunctionType, type, property, classmethod, staticmethod)
 
 
 def never_updates(function: Any) -> bool:
-    """Return whether a function gets a value state, and nothing in its code updates one.
+    """Return whether a function gets a value state, and no call of `update` is in its code.
 
-    The code is that of its class, and of the functions and classes that it refers to.
+    The code is that of its class, and of the functions and classes that it refers to. If there is
+    too much of it, the answer is False.
 
     Arguments:
         function: the function of an operator. Plain functions have no state.
@@ -34,28 +38,36 @@ def never_updates(function: Any) -> bool:
         return False
     names: set[str] = set()
     for code in _codes(type(function)):
+        if code is None:
+            return False
         names.update(code.co_names)
         if "update" in names:
             return False
     return "get_state" in names and "value" in names
 
 
-def _codes(start: type) -> Iterator[CodeType]:
-    """Yield the code of a class and of all that it refers to, except modules."""
+def _codes(start: type) -> Iterator[CodeType | None]:
+    """Yield the code of a class and of all that it refers to, and None if there is too much."""
     waiting: list[Any] = [start]
     seen: set[int] = set()
-    while waiting and len(seen) < _MOST:
+    while waiting:
+        if len(seen) >= _MOST:
+            yield None
+            return
         found = waiting.pop()
-        if id(found) in seen or _is_of_engine(found):
+        if id(found) in seen or not isinstance(found, _KINDS) or _is_foreign(found):
             continue
         seen.add(id(found))
         if isinstance(found, CodeType):
             yield found
             waiting += found.co_consts
         elif isinstance(found, FunctionType):
-            names = found.__globals__
+            used = set(_names(found.__code__))
             waiting.append(found.__code__)
-            waiting += (names[name] for name in _names(found.__code__) if name in names)
+            for one in [found.__globals__[name] for name in used if name in found.__globals__]:
+                waiting.append(one)
+                if isinstance(one, ModuleType):
+                    waiting += (vars(one)[name] for name in used if name in vars(one))
             waiting += (_content(cell) for cell in found.__closure__ or ())
         elif isinstance(found, type):
             waiting += (*found.__mro__[1:], *vars(found).values())
@@ -79,5 +91,7 @@ def _content(cell: Any) -> Any:
         return None  # The cell is empty.
 
 
-def _is_of_engine(found: Any) -> bool:
-    return str(getattr(found, "__module__", "")).partition(".")[0] == "penstock"
+def _is_foreign(found: Any) -> bool:
+    """Return whether Penstock or Python defines a function or class, which updates no state."""
+    package = str(getattr(found, "__module__", "")).partition(".")[0]
+    return package == "penstock" or package in sys.stdlib_module_names

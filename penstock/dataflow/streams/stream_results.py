@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Generic, overload
 
@@ -133,16 +133,20 @@ class StreamResults(OperatorSettings, Generic[T_co]):
         It is `Types.PICKLED_BYTE_ARRAY()`, the type of any record, if no type was declared, for
         side outputs, and for a union of streams of several types.
         """
-        types = {self._type_of(output) for output in self._outputs}
+        return self._common_type((output.operator.id, output.tag) for output in self._outputs)
+
+    def _common_type(self, outputs: Iterable[tuple[int, str | None]]) -> TypeInformation[Any]:
+        """Return the type of outputs, each an operator's id with the tag of a side output."""
+        types = {self._type_of(*output) for output in outputs}
         return types.pop() if len(types) == 1 else ANY
 
-    def _type_of(self, output: OperatorOutput) -> TypeInformation[Any]:
-        if output.tag is not None:
+    def _type_of(self, id: int, tag: str | None) -> TypeInformation[Any]:
+        if tag is not None:
             return ANY
-        graph, operator = self._environment._graph, output.operator
-        while operator.result_type is None and operator.kind in _SAME_TYPE:
-            source = graph.inputs_of(operator.id)[0].source
-            operator = next(one for one in graph.operators if one.id == source)
+        graph = self._environment._graph
+        operator = next(one for one in graph.operators if one.id == id)
+        if operator.result_type is None and operator.kind in _SAME_TYPE:
+            return self._common_type((edge.source, edge.tag) for edge in graph.inputs_of(id))
         declared: TypeInformation[Any] = operator.result_type or ANY
         return declared
 

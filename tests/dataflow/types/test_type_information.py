@@ -12,6 +12,8 @@ from penstock import (
     GraphError,
     Instant,
     JobError,
+    OutputTag,
+    ProcessFunction,
     Row,
     StreamExecutionEnvironment,
     TypeInformation,
@@ -224,6 +226,16 @@ def test_a_stream_knows_the_type_that_was_declared():
     assert numbers.filter(bool).key_by(lambda n: n).sum().get_type() == LONG
     assert numbers.map(str).get_type() == Types.PICKLED_BYTE_ARRAY()
     assert numbers.map(str, STRING).filter(bool).get_type() == STRING
+
+    class Sides(ProcessFunction):
+        def process_element(self, value: int, ctx: Any) -> Any:
+            yield value
+
+    # The records of a side output and of a union may have another type.
+    untyped = Types.PICKLED_BYTE_ARRAY()
+    side = numbers.process(Sides(), LONG).get_side_output(OutputTag("side"))
+    for stream in (side, numbers.union(numbers.map(str, STRING))):
+        assert stream.get_type() == stream.filter(bool).get_type() == untyped
 
 
 @pytest.mark.parametrize(
