@@ -94,8 +94,13 @@ class MonitoredExecutor:
             end_job(client)
 
     def wait(self) -> None:
-        """Wait for the jobs of `execute_async`; raise the first error that the file ignores."""
+        """Wait for the jobs of `execute_async`; raise the first error that the file ignores.
+
+        The others are printed.
+        """
         errors = [error for error in map(unseen_error, self._clients) if error is not None]
+        for other in errors[1:]:
+            print_message(f"Error: {other}")
         if errors:
             raise errors[0]
 
@@ -181,7 +186,13 @@ def run_job(options: JobOptions, executor: Executor | None = None) -> int:
         with run_options(settings), _terminable():
             try:
                 with _main_module(path, options.args, options.py_files):
-                    runpy.run_path(str(path), run_name="__main__")
+                    try:
+                        runpy.run_path(str(path), run_name="__main__")
+                    except SystemExit as exit:
+                        # A file may end with sys.exit(main()) while its jobs run.
+                        if exit.code in (None, 0):
+                            monitored.wait()
+                        raise
                     monitored.wait()
             finally:
                 monitored.close()

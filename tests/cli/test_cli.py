@@ -58,6 +58,8 @@ from penstock import StreamExecutionEnvironment
 env = StreamExecutionEnvironment.get_execution_environment()
 env.from_collection([4, 0]).map(lambda i: 8 // i).print()
 job = env.execute_async()
+if sys.argv[1:] == ["exit"]:
+    sys.exit(0)
 if len(sys.argv) > 1:
     print(type(job.get_job_execution_result().exception()).__name__)
 """
@@ -179,6 +181,8 @@ def test_a_job_whose_checkpoint_folder_is_lost_is_not_said_to_be_resumable(tmp_p
 def test_a_job_of_execute_async_that_fails_is_told(tmp_path, job):
     ignored = call(tmp_path, "run", job(BACKGROUND), "--progress", "none", code=1)
     assert "Error: ZeroDivisionError in operator 'Map'" in ignored.stderr
+    left = call(tmp_path, "run", job(BACKGROUND), "--progress", "none", "--", "exit", code=1)
+    assert "Error: ZeroDivisionError in operator 'Map'" in left.stderr
     handled = call(tmp_path, "run", job(BACKGROUND), "--progress", "none", "--", "ask")
     assert handled.stdout.split() == ["2", "JobError"] and "Error: " not in handled.stderr
 
