@@ -53,7 +53,13 @@ def _check_interpreter(wanted: str | None) -> None:
     if wanted is None:
         return
     found = shutil.which(wanted)
-    if found is None or not Path(found).samefile(sys.executable):
+    own = Path(sys.executable)
+    # The interpreter of a virtual environment is a link to another one, in another folder.
+    if (
+        found is None
+        or not Path(found).samefile(own)
+        or not Path(found).parent.samefile(own.parent)
+    ):
         raise GraphError(
             f"a job in this process runs on its interpreter, {sys.executable}: start the program "
             f"with {wanted}, or leave out set_python_executable"

@@ -41,8 +41,9 @@ def check_first_records(
     examples = {type(record): record for record in records}
     for kind, example in examples.items():
         if issubclass(kind, Coroutine | AsyncGenerator):
-            if issubclass(kind, Coroutine):
-                example.close()  # Python would also warn that it was never awaited.
+            for record in records:
+                if isinstance(record, Coroutine):
+                    record.close()  # Python would also warn that it was never awaited.
             raise JobError(
                 f"operator {operator!r} emitted a {kind.__name__.replace('_', ' ')} "
                 f"({getattr(example, '__qualname__', kind.__name__)}) instead of a record, because "

@@ -58,11 +58,8 @@ class HiddenState:
         self._before = self._values()
 
     def report(self) -> bool:
-        """Log a warning if variables have changed, and return whether they have.
-
-        All subtasks run the same function, so only the first one logs it.
-        """
-        changed = self.changed() if self._operator.subtask == 0 else []
+        """Log a warning if variables have changed, and return whether they have."""
+        changed = self.changed()
         if changed:
             operator_at_work.set(self._operator)
             _LOGGER.warning(
@@ -98,7 +95,7 @@ class HiddenState:
 
 def _differ(before: Any, now: Any) -> bool:
     try:
-        return bool(before != now)
+        return before is not now and bool(before != now)  # NaN is not equal to itself
     except Exception:
         return False  # A tuple may contain values of any class.
 
@@ -120,7 +117,8 @@ def _variables(function: Any) -> Iterator[tuple[str, Any]]:
     while isinstance(function, partial):
         function = function.func
     if isinstance(function, Function):
-        for name, value in vars(function).items():
+        # A thread of the function may add attributes.
+        for name, value in list(vars(function).items()):
             yield f"its attribute {name!r}", value
         for cls in type(function).__mro__:
             for method in vars(cls).values():

@@ -22,7 +22,12 @@ from typing import ClassVar
 
 from penstock.dataflow.errors import GraphError
 from penstock.runtime.control.requests import versions
-from penstock.runtime.user_code.python_files import JobFiles, unpack_archive, unpack_files
+from penstock.runtime.user_code.python_files import (
+    IMPORTABLE,
+    JobFiles,
+    unpack_archive,
+    unpack_files,
+)
 from penstock.runtime.user_code.requirements import check_requirements, install_requirements
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 
@@ -98,7 +103,7 @@ class PythonEnvironment:
             if name.endswith("/"):
                 folder /= name
                 unpack_archive(content, folder)
-            elif name.endswith((".zip", ".whl", ".egg")):
+            elif name.endswith(IMPORTABLE):
                 unpack_archive(content, folder)
             else:
                 folder.mkdir(parents=True)
@@ -172,9 +177,9 @@ class PythonEnvironment:
         path = str(inside) if inside.is_file() else shutil.which(given) or given
         if Path(path).is_file():
             path = str(Path(path).absolute())
-        if inside.is_file():
-            inside.chmod(inside.stat().st_mode | 0o700)  # A zip file may have no permissions.
         try:
+            if inside.is_file() and not os.access(inside, os.X_OK):
+                inside.chmod(inside.stat().st_mode | 0o700)  # A zip file may have no permissions.
             done = subprocess.run(
                 [path, "-P", "-c", _PROBE], capture_output=True, text=True, check=True
             )

@@ -24,7 +24,7 @@ from penstock.runtime.user_code.requirements import parse_requirements, read_req
 __all__ = ["JobFiles", "pack_files", "unpack_archive", "unpack_files"]
 
 #: The endings of the archives whose content `add_python_file` puts on the search path.
-_IMPORTABLE = (".zip", ".whl", ".egg")
+IMPORTABLE = (".zip", ".whl", ".egg")
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,8 @@ def unpack_archive(content: bytes, target: Path) -> None:
     """
     target.mkdir(parents=True, exist_ok=True)
     try:
-        if zipfile.is_zipfile(io.BytesIO(content)):
+        # A tar file that ends with a zip file, such as a wheel, would also pass for a zip file.
+        if not tarfile.is_tarfile(io.BytesIO(content)):
             _unzip(content, target)
         else:
             with tarfile.open(fileobj=io.BytesIO(content)) as archive:
@@ -132,7 +133,7 @@ def _file(name: str) -> list[Any]:
     if path.is_dir():
         return [f"{path.resolve().name}/", _zipped(path)]
     content = _content(path)
-    if path.suffix in _IMPORTABLE and not zipfile.is_zipfile(io.BytesIO(content)):
+    if path.suffix in IMPORTABLE and not zipfile.is_zipfile(io.BytesIO(content)):
         raise GraphError(f"{path} is no zip file, in spite of its name")
     return [path.name, content]
 

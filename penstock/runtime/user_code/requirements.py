@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,9 @@ def read_requirements(path: Path) -> str:
     """
     lines = []
     for line in path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
-        option, _, value = line.strip().replace("=", " ", 1).partition(" ")
+        # Pip takes `-r FILE`, `-rFILE` and `--requirement=FILE`, and comments behind them.
+        bare = re.sub(r"^-([rc])(?=[^\s-])", r"-\1 ", f"{line} ".partition(" #")[0].strip())
+        option, _, value = bare.replace("=", " ", 1).partition(" ")
         if option in ("-r", "--requirement"):
             lines += read_requirements(path.parent / value.strip()).splitlines()
         elif option in ("-c", "--constraint"):

@@ -17,6 +17,7 @@ from penstock import (
     ValueStateDescriptor,
 )
 
+NAN = float("nan")
 SEEN: dict[int, int] = {}
 
 
@@ -88,6 +89,7 @@ def count_outside() -> Callable[[int], int]:
         (lambda s: s.map(count_globally), "the global variable 'SEEN' while"),
         (lambda s: s.map(count_outside()), "the variable 'seen' while"),
         (lambda s: s.map(Checkpointed()), None),
+        (lambda s: s.map(lambda value: (value, NAN)), None),
         (lambda s: s.map(lambda value: value + len(SEEN)), None),
         (lambda s: s.key_by(str).process(InState()), None),
     ],

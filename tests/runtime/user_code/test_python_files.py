@@ -125,15 +125,30 @@ def test_an_archive_with_a_member_outside_of_its_folder_is_refused(tmp_path: Pat
     assert not (tmp_path / "outside").exists()
 
 
+def test_a_tar_file_that_ends_with_a_wheel_is_unpacked_as_a_tar_file(tmp_path: Path):
+    wheel, buffer = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("inside.py", "")
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        member = tarfile.TarInfo("lib/a.whl")
+        member.size = len(wheel.getvalue())
+        archive.addfile(member, io.BytesIO(wheel.getvalue()))
+    unpack_archive(buffer.getvalue(), tmp_path / "target")
+    assert (tmp_path / "target" / "lib" / "a.whl").read_bytes() == wheel.getvalue()
+    assert not (tmp_path / "target" / "inside.py").exists()
+
+
 def test_requirements_are_read_with_the_files_that_they_include(tmp_path: Path):
     (tmp_path / "all.txt").write_text(
-        "--index-url https://example.org\npytest>=8  # the runner\n-r more.txt\n"
+        "--index-url https://example.org\npytest>=8  # the runner\n-r more.txt  # shared\n"
+        "-rlast.txt\n"
         "absent; python_version < '3'\nhypothesis \\\n  --hash=sha256:00\n"
     )
     (tmp_path / "more.txt").write_text("\ntrio @ https://example.org/trio.whl\n")
+    (tmp_path / "last.txt").write_text("click\n")
     text = read_requirements(tmp_path / "all.txt")
     names = [requirement.name for requirement in parse_requirements(text)]
-    assert names == ["pytest", "trio", "absent", "hypothesis"]
+    assert names == ["pytest", "trio", "click", "absent", "hypothesis"]
     check_requirements(text)
 
 
@@ -232,6 +247,28 @@ def test_an_interpreter_may_be_in_an_archive(tmp_path: Path):
     assert os.access(found, os.X_OK)
     environment.leave(worker=False)
     assert not Path(found).exists()
+
+
+def test_an_interpreter_of_another_user_runs(monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    environment = PythonEnvironment.enter(
+        pack_files(_config(python_executable=sys.executable)), worker=False
+    )
+    assert environment.interpreter() == sys.executable
+    environment.leave(worker=False)
+
+
+def test_the_interpreter_of_another_environment_is_not_that_of_this_process(tmp_path: Path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_python_executable(str(tmp_path / "bin" / "python"))
+    env.from_collection([1]).print()
+    with pytest.raises(GraphError, match="a job in this process runs on its interpreter"):
+        env.execute(in_process=True)
 
 
 @pytest.mark.parametrize(
