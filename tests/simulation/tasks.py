@@ -467,7 +467,7 @@ class Cluster:
             or gate._ready
             or gate._ready_back
             or task.slices.batch is not None
-            or task._mailbox
+            or task._mailbox._messages
             or gate.replaying
             or (task.source_input is not None and not source_ended)
             or task.end_of_input.running

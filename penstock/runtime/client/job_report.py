@@ -30,7 +30,7 @@ class JobMonitor:
         self._options = options
         self._began = began
         self._last: dict[str, Any] | None = None
-        self._restarts = JobWarnings(shown=options.progress is not None)
+        self._warnings = JobWarnings(shown=options.progress is not None)
         self.pids: dict[str, Any] = {}
 
     @property
@@ -52,7 +52,7 @@ class JobMonitor:
             self.pids["jobmanager"] = event["pid"]
         elif kind == "workers":
             self.pids["workers"] = event["pids"]
-        self._restarts.handle(event)
+        self._warnings.handle(event)
         if self._options.progress is not None:
             self._options.progress(event)
 

@@ -21,7 +21,9 @@ logger.addHandler(logging.NullHandler())
 
 
 class JobWarnings:
-    """Reports notes, restarts and losses of one job to `logging`, and if needed on standard error.
+    """Reports notes, warnings, restarts and losses of one job.
+
+    They go to `logging`, and if needed to standard error.
 
     Arguments:
         shown: whether the progress callback shows them.
@@ -32,7 +34,7 @@ class JobWarnings:
         self._texts = WarningTexts()
 
     def handle(self, event: dict[str, Any]) -> None:
-        """Report an event if it is a note or about a restart, or the end of a job with losses."""
+        """Report a note, a warning, a restart, or the end of a job with losses."""
         for text in self._texts.texts(event):
             self._report(LEVELS[event["event"]], text)
 

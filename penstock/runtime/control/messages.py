@@ -68,8 +68,8 @@ class Deploy:
         addresses: the address of each worker, for data connections.
         handles: a list of [folder, handle, rescaled, producers] for each task "chain:subtask". The
             task restores each operator handle from the snapshot in that folder. `rescaled` is
-            whether the parallelism of the operator has changed, and `producers` are the uids of all
-            operators whose parallelism has changed.
+            whether the parallelism of the operator has changed, and `producers` are the uids of the
+            producers of its logs whose parallelism has changed.
         lineage: the id of the lineage to which the snapshots of this run belong.
         root: the path of the job's folder.
         keep: whether snapshots contain the state of operators.

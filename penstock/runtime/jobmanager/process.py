@@ -187,7 +187,9 @@ class JobServer:
         """Enter the Python environment of the job; return settings with its interpreter."""
         own, packed = self._own_python, settings.python_files
         enter = partial(PythonEnvironment.enter, packed, worker=False, check=own)
-        self._environment = environment = await system.offload(enter)
+        # If the job is cancelled meanwhile, the environment must still be left.
+        with trio.CancelScope(shield=True):
+            self._environment = environment = await system.offload(enter)
         if not own:
             return settings
         return replace(settings, python=await system.offload(environment.interpreter))

@@ -96,8 +96,11 @@ class ChainRunner:
             except BaseException as error:
                 raise to_job_error(error, operator, []) from error
         operator_at_work.set(None)
+        # All subtasks run the same functions, so the first ones tell enough.
         self._hidden = [
-            HiddenState(one.function, one.context) for one in self.operators if not one.is_connector
+            HiddenState(one.function, one.context)
+            for one in self.operators
+            if one.context.subtask == 0 and not one.is_connector
         ]
 
     def report_hidden_state(self) -> None:
@@ -110,9 +113,9 @@ class ChainRunner:
 
         All are closed, even if some raise an error. The first error is raised at the end.
         """
-        self.report_hidden_state()
         root = self.root.operator
-        closers = [(operator, operator.close) for operator in self.operators]
+        closers = [(root, self.report_hidden_state)]
+        closers += [(operator, operator.close) for operator in self.operators]
         closers += [(operator, operator.close_edge_functions) for operator in self.operators]
         if source_input is not None:
             closers.append((root, source_input.close))

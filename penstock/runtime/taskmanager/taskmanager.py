@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 
 import trio
@@ -157,7 +158,9 @@ class TaskManager:
         if deploy.python_files:
             # Before the code is unpickled, since it refers to the modules in these files.
             enter = partial(PythonEnvironment.enter, deploy.python_files, worker=True)
-            self._environment = await self._system.offload(enter)
+            # If the job is cancelled meanwhile, the environment must still be left.
+            with trio.CancelScope(shield=True):
+                self._environment = await self._system.offload(enter)
         descriptor = DeploymentDescriptor.unpack(deploy, self._spec.worker)
         if self._logs is not None:
             self._logs.configure(descriptor.code.logging)
@@ -221,7 +224,10 @@ class TaskManager:
             await runner.process(self._slot.priority, self._slot.partial_batches)
         except Exception:
             if not self._over:
-                self._send_metrics()  # The report of a failed job has what it has counted.
+                # The report of a failed job has what it has counted. If that fails, too, the error
+                # of the task is the one to report.
+                with suppress(Exception):
+                    self._send_metrics()
             raise
         finally:
             try:

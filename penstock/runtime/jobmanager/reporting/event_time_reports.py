@@ -13,7 +13,7 @@ from typing import Any
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.metrics import FIRST_EVENT_TIME
-from penstock.dataflow.time.watermark import MAX_WATERMARK, watermark_text
+from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, watermark_text
 from penstock.runtime.control.messages import Metrics
 from penstock.runtime.jobmanager.reporting.job_events import JobWarning
 
@@ -74,7 +74,7 @@ class EventTimeReports:
         #: What holds the watermark of each task, as `Metrics.tasks` has it.
         self._holders: dict[tuple[int, int], Any] = {}
         #: The operators whose watermark was reported, and the watermark then.
-        self._reported: dict[str, int | None] = {}
+        self._reported: dict[str, int] = {}
         #: The operators whose event times were examined.
         self._examined: set[str] = set()
 
@@ -101,7 +101,7 @@ class EventTimeReports:
             if records != progress.records:
                 progress.records, progress.records_at = records, now
             if waits and self._stands_still(uid, progress, now):
-                self._reported[uid] = watermark
+                self._reported[uid] = _time_of(watermark)
                 warnings.append(JobWarning(self._stall_text(uid, subtask, watermark)))
         return warnings
 
@@ -114,7 +114,8 @@ class EventTimeReports:
             return False
         if progress.records_at - progress.since < limit / 2:
             return False  # No records have come, so no watermark is expected.
-        return uid not in self._reported or self._reported[uid] != progress.watermark
+        # Another subtask may stand still at a higher watermark, which was reported.
+        return _time_of(progress.watermark) > self._reported.get(uid, MIN_WATERMARK - 1)
 
     def _stall_text(self, uid: str, subtask: int, watermark: int | None) -> str:
         stands = "it has no watermark"
@@ -192,3 +193,7 @@ class EventTimeReports:
                         )
                     )
         return warnings
+
+
+def _time_of(watermark: int | None) -> int:
+    return MIN_WATERMARK if watermark is None else watermark

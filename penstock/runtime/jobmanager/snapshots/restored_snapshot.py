@@ -44,16 +44,16 @@ class RestoredSnapshot:
 
         Each handle is a list [folder, handle, rescaled, producers]. `folder` is the folder of the
         snapshot, `rescaled` is whether the operator's parallelism has changed, and `producers` are
-        the uids of all producers whose parallelism has changed.
+        the uids of the producers of its logs whose parallelism has changed.
         """
         folder = str(self.paths.snapshot(self.manifest.number))
         result: dict[str, list[Any]] = {}
         before = {entry.uid: entry.parallelism for entry in self.manifest.operators}
-        producers = [
+        changed_uids = {
             info.uid
             for info in plan.operators
             if before.get(info.uid, info.parallelism) != info.parallelism
-        ]
+        }
         for chain in plan.chains:
             if slot >= chain.parallelism:
                 continue
@@ -71,7 +71,9 @@ class RestoredSnapshot:
                     first, *others = handles or [OperatorHandle(info.uid, slot)]
                     handles = [replace(first, small=splits)]
                     handles += [replace(other, small=None) for other in others]
-                mine += [[folder, handle.to_wire(), changed, producers] for handle in handles]
+                for handle in handles:
+                    producers = {log.producer for log in handle.logs} & changed_uids
+                    mine.append([folder, handle.to_wire(), changed, sorted(producers)])
             if mine:
                 result[f"{chain.id}:{slot}"] = mine
         return result

@@ -98,10 +98,6 @@ class Mailbox(Activity):
         self._end_of_input, self._end = end_of_input, end
         self._outputs, self._source_input = outputs, source_input
 
-    def __len__(self) -> int:
-        """Return the number of messages that wait."""
-        return len(self._messages)
-
     def append(self, mail: Mail) -> None:
         """Add a message."""
         self._messages.append(mail)

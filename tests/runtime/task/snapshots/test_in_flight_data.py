@@ -414,7 +414,7 @@ def test_a_split_is_either_in_the_snapshot_of_the_enumerator_or_in_that_of_the_r
             pass
     handle = stage.acknowledged[-1].handles[0]
     assert [split[0] for split in handle.small] == ["dealt before"]
-    while task._mailbox:
+    while task._mailbox._messages:
         stage.step()
     assert task.source_input is not None
     splits = [split[0] for split in task.source_input.snapshot()]
