@@ -23,9 +23,10 @@ class BuildWithPages(build_py):
         if self.editable_mode:
             return
         pages = Path(self.build_lib) / "penstock" / "pages"
-        pages.mkdir(parents=True, exist_ok=True)
-        for page in sorted(DOCS.glob("*.md")):
-            shutil.copyfile(page, pages / page.name)
+        for page in sorted(DOCS.glob("*/*.md")):
+            folder = pages / page.parent.name
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(page, folder / page.name)
 
 
 setup(cmdclass={"build_py": BuildWithPages})

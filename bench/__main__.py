@@ -38,7 +38,10 @@ __all__ = ["main"]
 
 @click.group(no_args_is_help=True, context_settings={"show_default": True})
 def main() -> None:
-    """Measure the engine on this machine; docs/benchmarks.md says how to read the figures."""
+    """Measure the engine on this machine.
+
+    docs/inside/benchmarks.md says how to read the figures.
+    """
     # Where it is set each worker compiles the whole package again, which takes as long as all else
     # that it does to start. Nobody's jobs run like that.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -229,7 +232,7 @@ def _state(
 @click.option(
     "--page",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Replace the table in this page, which is docs/nexmark.md.",
+    help="Replace the table in this page, which is docs/inside/nexmark.md.",
 )
 @_common
 def _nexmark(

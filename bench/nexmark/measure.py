@@ -10,7 +10,7 @@ For each query the program runs twice, on two workers with a snapshot each secon
 
 `events_per_second_per_core` is the number of events divided by the processor time of the workers.
 The published figures are the same: events, divided by cores in use and seconds. Other work on the
-machine changes it less than `events_per_second`. `docs/nexmark.md` describes all of it.
+machine changes it less than `events_per_second`. `docs/inside/nexmark.md` describes all of it.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def latency_table(latency: Figures) -> str:
     when = f"Measured {latency['date']}. " if "date" in latency else ""
     what = (
         f"{when}*Steady* leaves out what was under way while the machine was slow by itself "
-        "(docs/benchmarks.md).\n\n"
+        "(docs/inside/benchmarks.md).\n\n"
     )
     table = _table(("load", "shuffles", "snapshots", *values), rows)
     return f"# Results of `python -m bench latency --loads`\n\n{what}{table}\n"

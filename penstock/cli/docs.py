@@ -1,13 +1,14 @@
 """Show the pages of the documentation: `penstock docs`.
 
-The wheel has the pages in the folder `pages` of the package. A source tree has them in `docs`.
+The wheel has the pages in the folder `pages` of the package. A source tree has them in `docs`. The
+name of a page is that of its file, without its folder: `docs/guides/types.md` is the page "types".
 """
 
 from __future__ import annotations
 
 import difflib
 import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import click
 
@@ -30,7 +31,7 @@ def docs(page: str | None) -> None:
     if page is None:
         _list(pages)
         return
-    name = page.removeprefix("docs/").partition("#")[0].removesuffix(".md")
+    name = PurePosixPath(page.partition("#")[0]).name.removesuffix(".md")
     if name not in pages:
         close = difflib.get_close_matches(name, pages, 1)
         hint = f"did you mean {close[0]}?" if close else 'type "penstock docs" for a list of them'
@@ -40,10 +41,13 @@ def docs(page: str | None) -> None:
 
 
 def _pages() -> dict[str, Path]:
-    """Return the file of each page, by its name."""
+    """Return the file of each page, by its name.
+
+    Decision records and the reference of the API lie one folder deeper, and are left out.
+    """
     shipped = _PACKAGE / "pages"
     folder = shipped if shipped.is_dir() else _PACKAGE.parent / "docs"
-    return {path.stem: path for path in sorted(folder.glob("*.md"))}
+    return {path.stem: path for path in sorted(folder.glob("*/*.md"), key=lambda path: path.stem)}
 
 
 def _list(pages: dict[str, Path]) -> None:

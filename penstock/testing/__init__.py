@@ -1,4 +1,6 @@
-"""Test functions, operators, jobs and connectors without a cluster. `docs/testing.md` is the guide.
+"""Test functions, operators, jobs and connectors without a cluster.
+
+`docs/guides/testing.md` is the guide.
 
 * `OperatorHarness` runs a function or a piece of a program, one record at a time.
 * `TestSource` and `CollectingSink` are the ends of a job that runs inside the test.

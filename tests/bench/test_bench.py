@@ -252,7 +252,7 @@ def test_without_a_name_the_benchmarks_are_listed_and_the_notes_know_them():
         timeout=PATIENCE,
     )
     listed = done.stdout + done.stderr
-    notes = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    notes = (ROOT / "docs" / "inside" / "benchmarks.md").read_text(encoding="utf-8")
     assert {"wordcount", "latency", "checkpoint", "recovery", "spark"} <= main.commands.keys()
     for name in main.commands:
         assert f"\n  {name} " in listed

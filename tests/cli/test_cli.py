@@ -18,7 +18,7 @@ from penstock.cli import main
 from penstock.cli.options import JobOptions
 from tests.processes.harness import PATIENCE, wait_until
 
-DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
 NUMBERS = """
 import sys

@@ -17,15 +17,15 @@ def run(*arguments: str) -> Result:
 
 
 def test_a_page_is_written_as_it_is() -> None:
-    page = (ROOT / "docs" / "types.md").read_text(encoding="utf-8")
-    for name in ("types", "types.md", "docs/types.md", "types#keys"):
+    page = (ROOT / "docs" / "guides" / "types.md").read_text(encoding="utf-8")
+    for name in ("types", "types.md", "docs/guides/types.md", "types#keys"):
         assert run(name).output == page
 
 
 def test_all_pages_are_listed_with_their_titles() -> None:
     lines = run().output.splitlines()
     assert [line.split()[0] for line in lines] == sorted(
-        path.stem for path in (ROOT / "docs").glob("*.md")
+        path.stem for path in (ROOT / "docs").glob("*/*.md")
     )
     assert ["windows", "Windows"] in [line.split(maxsplit=1) for line in lines]
 
@@ -40,7 +40,7 @@ def test_messages_name_pages_that_exist_by_their_command() -> None:
     for path in (ROOT / "penstock").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         for page in re.findall(r"penstock docs ([a-z-]+)", text):
-            assert (ROOT / "docs" / f"{page}.md").is_file(), f"{path}: {page}"
+            assert list((ROOT / "docs").glob(f"*/{page}.md")), f"{path}: {page}"
         # Comments and docstrings name the file in backquotes, or in a sentence of their own.
-        quoted = re.findall(r'"[^"\n]*\(docs/[a-z-]+\.md[^"\n]*"', text)
+        quoted = re.findall(r'"[^"\n]*\(docs/[a-z/-]+\.md[^"\n]*"', text)
         assert quoted == [], path

@@ -21,7 +21,7 @@ from penstock.connectors import (
     SocketSource,
 )
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "connectors.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "guides" / "connectors.md"
 
 
 def test_every_public_name_has_a_docstring_and_a_place_in_the_documentation():

@@ -1,4 +1,4 @@
-"""Each row of the tables of docs/change-a-job.md, which say what a resumed job does, is run."""
+"""Each row of the tables of docs/guides/change-a-job.md is run: what a resumed job does."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from penstock.testing import OperatorHarness
 from tests.simulation.processes import Machine
 from tests.simulation.run_program import program, run_program
 
-PAGE = Path(__file__).parents[2] / "docs" / "change-a-job.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "change-a-job.md"
 
 #: The words of the second column.
 ACCEPTED, REFUSED, DROPPABLE = "accepted", "refused", "`--allow-dropped`"

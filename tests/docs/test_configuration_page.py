@@ -17,7 +17,7 @@ from penstock.dataflow.config.setting_texts import setting_names, setting_value
 from tests.processes.harness import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
 SETTINGS = PAGE[PAGE.index("## All settings") : PAGE.index("## Variables")]
 ROWS = dict(re.findall(r"^\| `(\w+)` \| ([^|]*?) \|", SETTINGS, re.MULTILINE))
 STRATEGIES = re.findall(r"^\| `([^`]+)` \| `(\w+_restart\(.*?\))` \|", PAGE, re.MULTILINE)

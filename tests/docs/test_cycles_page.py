@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.processes.harness import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "cycles.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guides" / "cycles.md").read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"```python\n(from penstock.*?)```\n+```text\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.processes.harness import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "debugging.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guides" / "debugging.md").read_text(encoding="utf-8")
 BREAKPOINT, LOGGING, CONFTEST, TEST = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -15,7 +15,8 @@ import penstock
 from penstock.dataflow.config.flink_keys import KEYS
 from penstock.public_names import MODULE_OF
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "from-pyflink.md").read_text("utf-8")
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "guides" / "from-pyflink.md").read_text("utf-8")
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 #: The classes whose methods have a table of their own.
 CLASSES = (

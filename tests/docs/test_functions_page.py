@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "guides"
 PROGRAM = re.compile(
     r"```python\n(from (?:penstock|dataclasses).*?)```\n\n```text\n(.*?)```", re.DOTALL
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.processes.harness import PATIENCE, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "learn" / "getting-started.md").read_text(encoding="utf-8")
 WORDS, COUNTS, JUMPS, CLICKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 OUTPUTS = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = re.findall(r"^(penstock run .*)$", PAGE, re.MULTILINE)

@@ -14,7 +14,7 @@ from penstock.testing.connectors import SinkConformance, SourceConformance
 from tests.processes.harness import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "own-connectors.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guides" / "own-connectors.md").read_text(encoding="utf-8")
 
 
 def test_its_connectors_pass_its_tests(tmp_path: Path):

@@ -11,7 +11,7 @@ from penstock.cli import main
 from penstock.testing.fixtures import penstock_in_process  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "python-dependencies.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guides" / "python-dependencies.md").read_text(encoding="utf-8")
 (PROGRAM,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -49,9 +49,7 @@ def _shell(command: str, folder: Path) -> str:
 
 
 #: Every page, the README among them.
-PAGES = sorted(
-    page for folder in (".", "docs", "bench", "tests") for page in (ROOT / folder).glob("*.md")
-)
+PAGES = sorted(page for pages in ("*.md", "docs/*/*.md", "tests/*.md") for page in ROOT.glob(pages))
 
 
 def _anchors(page: Path) -> set[str]:
@@ -60,7 +58,7 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_targets_that_a_page_names_exist(page: Path):
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
@@ -74,7 +72,7 @@ def test_the_targets_that_a_page_names_exist(page: Path):
     assert named <= targets
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_files_that_a_page_links_or_names_exist(page: Path):
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\((?!http)([^)]+)\)", text):

@@ -32,14 +32,14 @@ def _nav() -> set[str]:
 
 def test_each_page_is_in_the_navigation():
     pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
-    records = {page for page in pages if re.fullmatch(r"decisions/0\d\d-.*\.md", page)}
+    records = {page for page in pages if re.fullmatch(r"inside/decisions/0\d\d-.*\.md", page)}
     assert pages - records <= _nav()
     assert {page for page in _nav() if (DOCS / page).exists()} == pages - records
 
 
 def test_each_decision_record_is_in_their_index():
-    index = (DOCS / "decisions" / "index.md").read_text(encoding="utf-8")
-    records = sorted((DOCS / "decisions").glob("0*.md"))
+    index = (DOCS / "inside" / "decisions" / "index.md").read_text(encoding="utf-8")
+    records = sorted((DOCS / "inside" / "decisions").glob("0*.md"))
     assert records
     for record in records:
         assert f"]({record.name})" in index, record.name
@@ -48,7 +48,7 @@ def test_each_decision_record_is_in_their_index():
 @pytest.mark.parametrize("package", [penstock, penstock.connectors.spark], ids=str)
 def test_each_public_name_is_in_the_reference(package: object):
     reference = "".join(
-        page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md")
+        page.read_text(encoding="utf-8") for page in (DOCS / "reference" / "api").glob("*.md")
     )
     name = package.__name__  # type: ignore[attr-defined]
     for public in package.__all__:  # type: ignore[attr-defined]

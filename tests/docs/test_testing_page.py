@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.processes.harness import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guides" / "testing.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

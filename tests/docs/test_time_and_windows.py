@@ -12,7 +12,7 @@ from tests.processes.harness import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("time.md", "windows.md", "joins.md", "async.md")
-PAGES = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in NAMES]
+PAGES = [(ROOT / "docs" / "guides" / name).read_text(encoding="utf-8") for name in NAMES]
 PROGRAMS = [
     program
     for page in PAGES

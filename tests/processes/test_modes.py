@@ -360,7 +360,7 @@ def _in_flight(settings: Settings, enough: int = 0) -> list[int]:
 
 
 def test_a_snapshot_passes_a_slow_sink_without_waiting_for_its_queue(tmp_path: Path) -> None:
-    """What is said in docs/architecture.md: a slice of user code per task on the way, no queue.
+    """docs/inside/architecture.md says: a slice of user code per task on the way, no queue.
 
     A record costs the last operator 1 ms, and those before it less than a hundredth of that. So as
     many are in flight as there is room for, and an aligned snapshot waits for them; that one

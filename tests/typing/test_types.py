@@ -27,7 +27,7 @@ _MARKER = re.compile(r"# (?P<kind>[ER]): (?P<text>.+)$")
 
 
 #: The program of the page on types. Where a comment says which type a stream has, it is revealed.
-PAGE = (ROOT / "docs" / "types.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guides" / "types.md").read_text(encoding="utf-8")
 (PROGRAM,) = re.findall(r"## Types for editors.*?```python\n(.*?)```", PAGE, re.DOTALL)
 
 Messages = dict[str, dict[int, list[str]]]

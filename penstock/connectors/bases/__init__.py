@@ -1,4 +1,4 @@
-"""Base classes for user-defined connectors. `docs/own-connectors.md` is the guide."""
+"""Base classes for user-defined connectors. `docs/guides/own-connectors.md` is the guide."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 This package needs the extra `penstock[spark]` (pyspark, pyarrow and pandas) and a Java runtime.
 Each public name is imported at its first use. Workers read and write files with Arrow, so they
 never import pyspark. To learn how a source works, begin with `source/table_source.py`.
-`spark_types.py` lists the Python type of each Spark type. The user guide is `docs/spark.md`.
+`spark_types.py` lists the Python type of each Spark type. The user guide is `docs/guides/spark.md`.
 """
 
 from __future__ import annotations

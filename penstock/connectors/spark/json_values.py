@@ -11,7 +11,7 @@ __all__ = ["as_json"]
 
 
 def as_json(value: Any) -> str:
-    """Return a value as JSON text; docs/spark.md has a table of the conversions."""
+    """Return a value as JSON text; docs/guides/spark.md has a table of the conversions."""
     return json.dumps(_plain(value), ensure_ascii=False)
 
 

@@ -4,8 +4,8 @@ A record may be a dict, a dataclass, a named tuple or a PySpark `Row`. Its field
 exactly the column names. A record may also be a plain tuple or list with its values in the order
 of the columns. Each value must have the Python type of its column. pyarrow alone would also accept
 bytes for text, `True` for 1, and a `datetime` without a zone for a TIMESTAMP. An error names the
-record and the column. The table in `docs/spark.md` lists the types. This module uses neither Spark
-nor files.
+record and the column. The table in `docs/guides/spark.md` lists the types. This module uses neither
+Spark nor files.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _Add = Callable[[str, ColumnAggregation], Any]
 
 
 class StreamColumns(Generic[S_co]):
-    """Adds the stream methods that work on columns. `docs/columns.md` is the guide."""
+    """Adds the stream methods that work on columns. `docs/guides/columns.md` is the guide."""
 
     def map_batches(
         self,

@@ -11,7 +11,7 @@ class RuntimeExecutionMode(Enum):
     """The mode in which a program runs. (Flink: `RuntimeExecutionMode`.)
 
     STREAMING: records are processed as they come, and results are updated. The default.
-    BATCH: the input is bounded, and only final results are emitted; see `docs/batch.md`.
+    BATCH: the input is bounded, and only final results are emitted; see `docs/guides/batch.md`.
     AUTOMATIC: BATCH if all sources are bounded and the program has no loop, else STREAMING.
     """
 

@@ -68,7 +68,10 @@ class KeySelector(Function, ABC, Generic[IN_contra, K_co]):
 
     @abstractmethod
     def get_key(self, value: IN_contra) -> K_co:
-        """Return the key of the record `value`. `docs/types.md` lists the allowed types of keys."""
+        """Return the key of the record `value`.
+
+        `docs/guides/types.md` lists the allowed types of keys.
+        """
 
 
 class Partitioner(Function, ABC, Generic[KEY_contra]):

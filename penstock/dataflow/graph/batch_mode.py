@@ -1,6 +1,7 @@
 """Prepare a program for batch mode: bounded input, and final results only.
 
-`docs/batch.md` is the guide. (Flink: `StreamGraphGenerator` with `RuntimeExecutionMode.BATCH`.)
+`docs/guides/batch.md` is the guide. (Flink: `StreamGraphGenerator` with
+`RuntimeExecutionMode.BATCH`.)
 """
 
 from __future__ import annotations

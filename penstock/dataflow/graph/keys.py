@@ -1,9 +1,9 @@
 """Convert keys to canonical bytes, which are equal exactly when the keys are equal.
 
-`docs/types.md` lists the allowed types of keys. For two allowed keys, `a == b` is true exactly when
-`canonical(a) == canonical(b)` is true. This holds in every process and every run. Python's `hash()`
-cannot be used, because its results differ between processes. Values whose equality cannot be
-expressed by bytes (NaN, sets, arbitrary objects) are refused.
+`docs/guides/types.md` lists the allowed types of keys. For two allowed keys, `a == b` is true
+exactly when `canonical(a) == canonical(b)` is true. This holds in every process and every run.
+Python's `hash()` cannot be used, because its results differ between processes. Values whose
+equality cannot be expressed by bytes (NaN, sets, arbitrary objects) are refused.
 
 The canonical bytes begin with a letter. Values of different types that can be equal to each other
 have the same letter:
@@ -67,7 +67,10 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 class KeyRefusedError(JobError):
-    """Raised for a key whose type is not allowed. `docs/types.md` lists the allowed types."""
+    """Raised for a key whose type is not allowed.
+
+    `docs/guides/types.md` lists the allowed types.
+    """
 
 
 def canonical(key: Any) -> bytes:

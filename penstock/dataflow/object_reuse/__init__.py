@@ -8,7 +8,7 @@ For example, `yield {"word": word}` needs no copy, but `yield record; record["n"
 `policy` decides which records of a function are checked, so that functions with immutable records
 lose no time. `mutability` decides whether a value can change. `mutation_analysis` decides whether a
 function changes objects. `ownership` copies values that are shared. The rules for users are in
-`docs/object-reuse.md`, which also names the other two places where records are copied.
+`docs/guides/object-reuse.md`, which also names the other two places where records are copied.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class MapState(State, Generic[K, V]):
 
     Each entry is stored by itself. So an access costs the same for a large map as for a small one,
     and a snapshot writes only the entries that are new or changed. The keys of the map have the
-    types of keys, which `docs/types.md` lists.
+    types of keys, which `docs/guides/types.md` lists.
     """
 
     @abstractmethod

@@ -258,7 +258,7 @@ class BaseBroadcastConnectedStream:
         Arguments:
             func: a `KeyedBroadcastProcessFunction` if the stream that is not broadcast is keyed,
                 else a `BroadcastProcessFunction`.
-            output_type: the type of the results, which are checked; see `docs/types.md`.
+            output_type: the type of the results, which are checked; see `docs/guides/types.md`.
 
         Raises:
             GraphError: if `func` is not such a function.

@@ -73,7 +73,7 @@ class DataStream(
 
     If a method takes an object of a function class, it also takes a plain function or lambda. Only
     `process` needs an object. Types need not be declared. If `output_type` is given, the emitted
-    records are checked and converted (`docs/types.md`). The argument `key_type` is ignored.
+    records are checked and converted (`docs/guides/types.md`). The argument `key_type` is ignored.
 
     `DataStream[T]` has records of type `T`.
     """

@@ -99,7 +99,7 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W,
             reduce_function: a function that combines two records. The window keeps only the result.
             window_function: a window function that gets the result; see `process` and `apply`. With
                 None, the result itself is emitted.
-            output_type: the type of the results, which are checked; see `docs/types.md`.
+            output_type: the type of the results, which are checked; see `docs/guides/types.md`.
             inverse: for sliding windows, a function `(result, leaving)` that returns the result
                 without the part that leaves the window: for a sum, `lambda a, b: a - b`. A window
                 is then computed from the window before it, whatever its size. (Discretized Streams:
@@ -129,7 +129,7 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W,
             window_function: a window function that gets the result; see `process` and `apply`. With
                 None, the result itself is emitted.
             accumulator_type: ignored.
-            output_type: the type of the results, which are checked; see `docs/types.md`.
+            output_type: the type of the results, which are checked; see `docs/guides/types.md`.
 
         Raises:
             GraphError: if an argument is not a function of this kind, or if windows can merge and
@@ -154,7 +154,7 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W,
         Arguments:
             process_window_function: a `ProcessWindowFunction`; for a stream without keys a
                 `ProcessAllWindowFunction`.
-            output_type: the type of the results, which are checked; see `docs/types.md`.
+            output_type: the type of the results, which are checked; see `docs/guides/types.md`.
 
         Raises:
             GraphError: if the function is of another class.
@@ -174,7 +174,7 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W,
             window_function: a `WindowFunction`, or a function `(key, window, records)`. For a
                 stream without keys it is an `AllWindowFunction`, or a function
                 `(window, records)`. It returns an iterable of results.
-            output_type: the type of the results, which are checked; see `docs/types.md`.
+            output_type: the type of the results, which are checked; see `docs/guides/types.md`.
 
         Raises:
             GraphError: if the function is of another class, or takes other arguments.

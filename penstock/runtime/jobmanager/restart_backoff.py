@@ -1,7 +1,7 @@
 """Decide whether a failed job is restarted, and after which delay. Sans-IO.
 
 Some failures end the job at once, because no restart can mend them. For the others, the restart
-strategy of the job decides. `docs/restarts.md` has the rules for users.
+strategy of the job decides. `docs/guides/restarts.md` has the rules for users.
 """
 
 from __future__ import annotations

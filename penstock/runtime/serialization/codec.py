@@ -5,7 +5,7 @@ If decoding could not return an equal value of the same type, the codec raises
 as two equal lists.
 
 The codec does not use pickle, and never imports a module or class by a name found in data.
-docs/types.md lists the supported types. Other modules write the bytes into frames and files.
+docs/guides/types.md lists the supported types. Other modules write the bytes into frames and files.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Task:
         is_source = source_input is not None
         self.slices = slices = slice_runner(chain, gate, outputs, settings)
         self.outputs = TaskOutputs(outputs, clock, slices.output_waited)
-        #: The watermark of the task. In a loop, it follows the rule of `docs/cycles.md`.
+        #: The watermark of the task. In a loop, it follows the rule of `docs/guides/cycles.md`.
         self.event_time = (
             WatermarkTracker(chain, gate.channels, is_source)
             if chain.loop is None

@@ -48,8 +48,8 @@ class KeyedHandle:
     Arguments:
         first_group, end_group: the range of key groups, `first_group <= group < end_group`.
         states: the names of the states. The index of a name is the state's id in RocksDB keys.
-        inline: all entries as packed bytes (see `docs/snapshot-format.md`), or None if they are in
-            RocksDB.
+        inline: all entries as packed bytes (see `docs/reference/snapshot-format.md`), or None if
+            they are in RocksDB.
         folder: the folder of the RocksDB checkpoint, relative to the snapshot's folder, or None.
         files: the files in that folder.
         kinds: the kind of each state, in the order of `states`. Empty in a handle of an older
@@ -149,7 +149,7 @@ class LogHandle:
         partitioning: the name of the edge's partitioning.
         records: the number of records.
         size: the size of all frames, in bytes.
-        inline: the frames (see `docs/snapshot-format.md`), or None if they are in files.
+        inline: the frames (see `docs/reference/snapshot-format.md`), or None if they are in files.
         pieces: the ranges of bytes in files that contain the frames, in order. Each is a tuple
             (index in `files`, start, end).
         files: the files of the log. A spilled segment may also contain frames that are not part of
@@ -225,8 +225,8 @@ class OperatorStateHandle:
 
     Arguments:
         states: the states, in the order of their elements in the packed bytes.
-        inline: all elements as packed bytes (see `docs/snapshot-format.md`), or None if they are in
-            the file.
+        inline: all elements as packed bytes (see `docs/reference/snapshot-format.md`), or None if
+            they are in the file.
         files: the file with the packed bytes; empty if they are inline.
     """
 

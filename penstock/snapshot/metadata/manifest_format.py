@@ -1,4 +1,4 @@
-"""Encode and decode manifests, in the format that `docs/snapshot-format.md` describes.
+"""Encode and decode manifests, in the format that `docs/reference/snapshot-format.md` describes.
 
 This module does not open files. The frame (magic, format, length, body, checksum) is the same in
 every format. So an old version of Penstock can distinguish a newer manifest from a damaged one.

@@ -1,8 +1,8 @@
 """Write and read in-flight logs: the records on a channel that belong to a snapshot.
 
 In an aligned snapshot, only back-edges have records in flight. In an unaligned snapshot, every edge
-may have them. A log is a sequence of frames, as `docs/snapshot-format.md` describes them. The
-segments that a back-edge spills to disk have the same format, so a log can link them instead of
+may have them. A log is a sequence of frames, as `docs/reference/snapshot-format.md` describes them.
+The segments that a back-edge spills to disk have the same format, so a log can link them instead of
 copying them. This module does not interpret the payload of a batch; the codec does.
 
 Every file of a log is written or linked once and never changed. When `write_log` returns a handle,

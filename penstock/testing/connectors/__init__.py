@@ -1,4 +1,4 @@
-"""Tests that each source and each sink should pass. `docs/own-connectors.md` is the guide.
+"""Tests that each source and each sink should pass. `docs/guides/own-connectors.md` is the guide.
 
 A test class of a connector inherits all tests:
 

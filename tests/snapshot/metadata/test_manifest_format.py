@@ -43,7 +43,7 @@ from penstock.snapshot.storage.job_paths import JobPaths
 HERE = Path(__file__).parents[2]
 GOLDEN = HERE / "golden"
 
-# The example of docs/snapshot-format.md.
+# The example of docs/reference/snapshot-format.md.
 SMALL = Manifest(
     job="demo",
     lineage="00c0ffee",
@@ -319,7 +319,7 @@ def hexdump(data: bytes) -> str:
 
 
 def test_the_worked_examples_of_the_format_are_what_is_written() -> None:
-    page = (HERE.parent / "docs" / "snapshot-format.md").read_text()
+    page = (HERE.parent / "docs" / "reference" / "snapshot-format.md").read_text()
     codec = Codec(TypeRegistry([]))
     log = (
         frame(BATCH, codec.encode_batch([("a", 1), ("b", 1)]))

@@ -4,7 +4,7 @@
 `table_committer.py` publishes the staged files, and `replacing_committers.py` does so for the modes
 "overwrite" and "upsert". `table.py` describes a table, `catalog.py` reports new files to Spark's
 catalog, and `access.py` connects to the Spark session that has this catalog. The folder `lake` is
-for Delta Lake and Iceberg, whose tables have logs. The user guide is `docs/spark.md`.
+for Delta Lake and Iceberg, whose tables have logs. The user guide is `docs/guides/spark.md`.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ class JoinedStreamsInWindows(WindowSettings, Generic[T1_co, T2_co, W]):
                 result for a pair of records; or a `FlatJoinFunction`, or a generator function,
                 which returns any number of results for a pair. For `co_group`, a `CoGroupFunction`,
                 or a function of two lists of records that returns an iterable of results.
-            result_type: the type of the results, which are checked; see `docs/types.md`.
+            result_type: the type of the results, which are checked; see `docs/guides/types.md`.
 
         Raises:
             GraphError: if the function has the wrong class or the wrong number of arguments.

@@ -137,7 +137,7 @@ class StreamTransformations(StreamResults[T_co]):
 
         Arguments:
             key_selector: a function that returns the key of a record; or a field by its position or
-                name, or a tuple of these. `docs/types.md` lists the allowed types of keys.
+                name, or a tuple of these. `docs/guides/types.md` lists the allowed types of keys.
             more_fields: more fields. The key is then a tuple with the values of all fields.
             key_type: the type of the keys, such as `Types.STRING()`. Only joins use it: they refuse
                 streams with keys of different types. It may also be the second argument.

@@ -8,10 +8,10 @@ until no record with a timestamp of W or earlier is left in the loop. There are 
 * *behind*: the watermark on the edges that leave the loop. It advances to W when, in addition, no
   record is left that this firing has emitted with a timestamp ≤ W.
 
-`docs/cycles.md` contains the rule with its proof. Without its back-edges, a loop is acyclic. Its
-*first* tasks are those without a regular input from inside of the loop. Waves of *probes* travel
-through the loop in order with its records, and block nothing. A task takes part in wave k, or
-*cuts*, when it has taken probe k from all its regular inputs inside of the loop, and probe k - 1
+`docs/guides/cycles.md` contains the rule with its proof. Without its back-edges, a loop is acyclic.
+Its *first* tasks are those without a regular input from inside of the loop. Waves of *probes*
+travel through the loop in order with its records, and block nothing. A task takes part in wave k,
+or *cuts*, when it has taken probe k from all its regular inputs inside of the loop, and probe k - 1
 from all its back-edges. It then sends probe k on all its outputs inside of the loop.
 
 Probes collect four minima: the watermark from outside, the smallest timestamp that was sent over a

@@ -1,6 +1,6 @@
 """Write the operator state of a subtask into a snapshot, and read it back.
 
-`docs/snapshot-format.md` describes the packed bytes.
+`docs/reference/snapshot-format.md` describes the packed bytes.
 """
 
 from __future__ import annotations

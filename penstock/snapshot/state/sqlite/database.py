@@ -6,7 +6,7 @@ of change files, and not of SQLite's own file (`change_files.py`).
 
 The database is in WAL mode: a reader on another connection sees the rows as they were when it
 began. So each long scan has a connection of its own. Writes are committed together, after about
-`_COMMIT_BYTES`, and before each long scan. See docs/decisions/046-sqlite-as-cold-store.md.
+`_COMMIT_BYTES`, and before each long scan. See docs/inside/decisions/046-sqlite-as-cold-store.md.
 """
 
 from __future__ import annotations
