@@ -1,4 +1,4 @@
-"""The page for users of PyFlink: its programs run, and its tables are true."""
+"""The guide for users of PyFlink runs, and the tables of its names are true."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from penstock.dataflow.config.flink_keys import KEYS
 from penstock.public_names import MODULE_OF
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "guides" / "from-pyflink.md").read_text("utf-8")
-PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+GUIDE = (ROOT / "docs" / "guides" / "from-pyflink.md").read_text("utf-8")
+TABLES = (ROOT / "docs" / "reference" / "pyflink.md").read_text("utf-8")
+PROGRAMS = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 #: The classes whose methods have a table of their own.
 CLASSES = (
     "StreamExecutionEnvironment",
@@ -44,7 +45,7 @@ CLASSES = (
 def _rows() -> Iterator[tuple[str, str, str]]:
     """Yield the heading, the name and the verdict of each row of the tables of names."""
     heading = ""
-    for line in PAGE.splitlines():
+    for line in TABLES.splitlines():
         if line.startswith("#"):
             heading = line.strip("# ")
         found = re.match(r"\| `(\w+)` \| (\w+) \|", line)
@@ -96,5 +97,5 @@ def test_each_missing_method_has_advice_in_its_error():
 
 def test_all_keys_with_a_meaning_are_listed():
     for key, (attribute, _) in KEYS.items():
-        assert f"| `{key}` | `{attribute}` |\n" in PAGE
-    assert len(re.findall(r"^\| `[a-z]+[.][\w.-]+` \| `", PAGE, re.M)) == len(KEYS)
+        assert f"| `{key}` | `{attribute}` |\n" in TABLES
+    assert len(re.findall(r"^\| `[a-z]+[.][\w.-]+` \| `", TABLES, re.M)) == len(KEYS)

@@ -19,7 +19,7 @@ from penstock.public_names import MODULE_OF
 
 FROZEN = json.loads((Path(__file__).parent / "data" / "pyflink_names.json").read_text("utf-8"))
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "guides" / "from-pyflink.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "reference" / "pyflink.md").read_text("utf-8")
 #: Its methods differ from those of a stream in `invalidate` only.
 OTHER_CLASSES = {"CachedDataStream"}
 

@@ -16,8 +16,8 @@ class Configuration(PyFlinkNames):
         config = Configuration().set_string("execution.checkpointing.interval", "10 s")
         env = StreamExecutionEnvironment.get_execution_environment(config)
 
-    `docs/guides/from-pyflink.md` lists the keys that have a meaning in Penstock. Other keys are
-    noted in the log when the configuration is applied.
+    `docs/reference/pyflink.md` lists the keys that have a meaning in Penstock. Other keys are noted
+    in the log when the configuration is applied.
 
     Arguments:
         settings: the first settings; none if None.
