@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias
 
-from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import (
     BroadcastProcessFunction,
@@ -19,8 +16,15 @@ from penstock.dataflow.functions import (
     KeyedCoProcessFunction,
     KeySelector,
 )
-from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput, Partitioning
+from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.state import MapStateDescriptor
+from penstock.dataflow.streams.building import (
+    OperatorInput,
+    add_broadcast_process,
+    add_co_flat_map,
+    add_co_map,
+    add_co_process,
+)
 from penstock.dataflow.streams.key_selectors import KeyFields, check_key_selector
 from penstock.dataflow.streams.operator_settings import declare_type
 from penstock.dataflow.type_variables import R, T_co
@@ -30,68 +34,29 @@ __all__ = [
     "BaseBroadcastConnectedStream",
     "BaseConnectedStreams",
     "BroadcastStream",
-    "ConnectedInput",
     "StreamOf",
-    "add_two_input_operator",
 ]
 
 #: A function that returns a stream with these outputs.
 StreamOf: TypeAlias = Callable[[Sequence[OperatorOutput]], Any]
 
 
-@dataclass(frozen=True)
-class ConnectedInput:
-    """One of two connected streams.
-
-    Arguments:
-        outputs: the outputs of operators that form the stream.
-        key_selector: the function that returns the key of a record; None if the stream is not
-            keyed.
-    """
-
-    outputs: tuple[OperatorOutput, ...]
-    key_selector: Any = None
-
-    def broadcast(self) -> ConnectedInput:
-        """Return the same stream, of which each subtask gets all records."""
-        outputs = tuple(
-            replace(output, partitioning=Partitioning.BROADCAST, selector=None, partitioner=None)
-            for output in self.outputs
-        )
-        return ConnectedInput(outputs)
-
-    def key_by(self, key_selector: Any) -> ConnectedInput:
-        """Return the same stream, partitioned by key."""
-        outputs = tuple(
-            replace(output, partitioning=Partitioning.HASH, selector=key_selector, partitioner=None)
-            for output in self.outputs
-        )
-        return ConnectedInput(outputs, key_selector)
-
-
 class BaseConnectedStreams:
     """The methods of two streams whose records are processed by one operator.
 
     Arguments:
-        environment: the environment that the streams belong to.
         first, second: the two streams.
         stream_of: a function that returns a stream with these outputs.
     """
 
     def __init__(
         self,
-        environment: BaseEnvironment,
-        first: ConnectedInput,
-        second: ConnectedInput,
+        first: OperatorInput,
+        second: OperatorInput,
         stream_of: StreamOf,
     ) -> None:
-        self._environment = environment
         self._first, self._second = first, second
         self._stream_of = stream_of
-
-    @property
-    def _keyed(self) -> bool:
-        return self._first.key_selector is not None and self._second.key_selector is not None
 
     def key_by(
         self,
@@ -118,7 +83,7 @@ class BaseConnectedStreams:
             )
         first = self._first.key_by(check_key_selector(key_selector1))
         second = self._second.key_by(check_key_selector(key_selector2))
-        return type(self)(self._environment, first, second, self._stream_of)
+        return type(self)(first, second, self._stream_of)
 
     def map(self, func: CoMapFunction, output_type: Any = None) -> Any:
         """Add an operator that emits one record for each record of both streams.
@@ -128,8 +93,7 @@ class BaseConnectedStreams:
         """
         check_type_info("output_type", output_type)
         _check(func, (CoMapFunction,), "map on connected streams")
-        kind = OperatorKind.KEYED_CO_MAP if self._keyed else OperatorKind.CO_MAP
-        return declare_type(self._transform(kind, "Co-Map", func), output_type)
+        return self._transform(add_co_map, func, output_type)
 
     def flat_map(self, func: CoFlatMapFunction, output_type: Any = None) -> Any:
         """Add an operator that emits any number of records for each record of both streams.
@@ -139,8 +103,7 @@ class BaseConnectedStreams:
         """
         check_type_info("output_type", output_type)
         _check(func, (CoFlatMapFunction,), "flat_map on connected streams")
-        kind = OperatorKind.KEYED_CO_FLAT_MAP if self._keyed else OperatorKind.CO_FLAT_MAP
-        return declare_type(self._transform(kind, "Co-Flat Map", func), output_type)
+        return self._transform(add_co_flat_map, func, output_type)
 
     def process(
         self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: Any = None
@@ -153,31 +116,25 @@ class BaseConnectedStreams:
         """
         check_type_info("output_type", output_type)
         _check(func, (CoProcessFunction, KeyedCoProcessFunction), "process on connected streams")
-        if self._keyed:
-            return declare_type(
-                self._transform(OperatorKind.KEYED_CO_PROCESS, "Keyed Co-Process", func),
-                output_type,
-            )
-        if isinstance(func, KeyedCoProcessFunction):
-            lacking = [
-                name
-                for name, stream in (("first", self._first), ("second", self._second))
-                if stream.key_selector is None
-            ]
+        lacking = [
+            name
+            for name, stream in (("first", self._first), ("second", self._second))
+            if stream.key_selector is None
+        ]
+        if lacking and isinstance(func, KeyedCoProcessFunction):
             which = f"the {lacking[0]} stream is" if len(lacking) == 1 else "the streams are"
             raise GraphError(
                 f"{type(func).__name__} is a KeyedCoProcessFunction, which needs two keyed "
                 f"streams, and {which} not keyed: call connect(...).key_by(selector1, selector2), "
                 f"or use a CoProcessFunction"
             )
-        return declare_type(
-            self._transform(OperatorKind.CO_PROCESS, "Co-Process", func), output_type
-        )
+        return self._transform(add_co_process, func, output_type)
 
-    def _transform(self, kind: OperatorKind, name: str, function: Function) -> Any:
-        return add_two_input_operator(
-            self._environment, kind, name, function, self._first, self._second, self._stream_of
-        )
+    def _transform(
+        self, add: Callable[..., OperatorOutput], function: Function, output_type: Any
+    ) -> Any:
+        output = add(self._first, self._second, function)
+        return declare_type(self._stream_of([output]), output_type)
 
 
 class BroadcastStream(Generic[T_co]):
@@ -186,31 +143,26 @@ class BroadcastStream(Generic[T_co]):
     It is connected with another stream: `other.connect(stream.broadcast(descriptor))`.
 
     Arguments:
-        environment: the environment that the stream belongs to.
-        outputs: the outputs of operators that form the stream; they are partitioned by broadcast.
+        records: the records, which are partitioned by broadcast.
         states: the descriptors of the broadcast states that the function may use.
     """
 
     def __init__(
         self,
-        environment: BaseEnvironment,
-        outputs: Sequence[OperatorOutput],
+        records: OperatorInput,
         states: tuple[MapStateDescriptor, ...],
     ) -> None:
-        self._environment = environment
-        self._outputs = tuple(outputs)
+        self._records = records
         self._states = states
 
     def connected_to(
         self,
-        environment: BaseEnvironment,
-        other: ConnectedInput,
-        make: Callable[[ConnectedInput, ConnectedInput, tuple[MapStateDescriptor, ...]], R],
+        other: OperatorInput,
+        make: Callable[[OperatorInput, OperatorInput, tuple[MapStateDescriptor, ...]], R],
     ) -> R:
         """Return this stream, connected with another stream.
 
         Arguments:
-            environment: the environment of the other stream.
             other: the other stream.
             make: a function that returns the connected streams. Its arguments are the other stream,
                 this stream, and the descriptors of the broadcast states.
@@ -218,17 +170,15 @@ class BroadcastStream(Generic[T_co]):
         Raises:
             GraphError: if the streams belong to two environments.
         """
-        if self._environment is not environment:
+        if self._records.environment is not other.environment:
             raise GraphError("connect takes a stream of the same environment, and got another")
-        mine = ConnectedInput(self._outputs)
-        return make(other, mine, self._states)
+        return make(other, self._records, self._states)
 
 
 class BaseBroadcastConnectedStream:
     """The methods of a stream that is connected with a broadcast stream.
 
     Arguments:
-        environment: the environment that the streams belong to.
         first: the stream that is not broadcast.
         second: the broadcast stream.
         states: the descriptors of the broadcast states that the function may use.
@@ -237,13 +187,11 @@ class BaseBroadcastConnectedStream:
 
     def __init__(
         self,
-        environment: BaseEnvironment,
-        first: ConnectedInput,
-        second: ConnectedInput,
+        first: OperatorInput,
+        second: OperatorInput,
         states: tuple[MapStateDescriptor, ...],
         stream_of: StreamOf,
     ) -> None:
-        self._environment = environment
         self._first, self._second = first, second
         self._states = states
         self._stream_of = stream_of
@@ -267,25 +215,12 @@ class BaseBroadcastConnectedStream:
         keyed = self._first.key_selector is not None
         wanted: type[Function] = BroadcastProcessFunction
         where = "process on a stream without keys that is connected with a broadcast stream"
-        kind, name = OperatorKind.BROADCAST_PROCESS, "Broadcast Process"
         if keyed:
             wanted = KeyedBroadcastProcessFunction
             where = "process on a keyed stream that is connected with a broadcast stream"
-            kind, name = OperatorKind.KEYED_BROADCAST_PROCESS, "Keyed Broadcast Process"
         _check(func, (wanted,), where)
-        return declare_type(
-            add_two_input_operator(
-                self._environment,
-                kind,
-                name,
-                func,
-                self._first,
-                self._second,
-                self._stream_of,
-                self._states,
-            ),
-            output_type,
-        )
+        output = add_broadcast_process(self._first, self._second, func, self._states)
+        return declare_type(self._stream_of([output]), output_type)
 
 
 def _check(function: Any, wanted: tuple[type[Function], ...], where: str) -> None:
@@ -303,35 +238,3 @@ def _check(function: Any, wanted: tuple[type[Function], ...], where: str) -> Non
     else:
         hint = ""
     raise GraphError(f"{where} takes a {names}, and got {function!r}{hint}")
-
-
-def add_two_input_operator(
-    environment: BaseEnvironment,
-    kind: OperatorKind,
-    name: str,
-    function: Any,
-    first: ConnectedInput,
-    second: ConnectedInput,
-    stream_of: StreamOf,
-    states: tuple[MapStateDescriptor, ...] = (),
-) -> Any:
-    """Add an operator with two inputs, and return a stream with its output.
-
-    Arguments:
-        environment: the environment that the streams belong to.
-        kind: the kind of the operator.
-        name: the name of the operator.
-        function: the user's function, or the operation of a join.
-        first: the first stream.
-        second: the second stream.
-        stream_of: a function that returns a stream with these outputs.
-        states: the descriptors of the broadcast states that the function may use.
-    """
-    # Each operator gets its own copy, as in `DataStream._transform`.
-    selector = first.key_selector if kind.keyed else None
-    operator = environment._add_operator(kind, name, copy.copy(function), selector)
-    operator.second_key_selector = second.key_selector if kind.keyed else None
-    operator.broadcast_states = states
-    environment._graph.connect(first.outputs, operator)
-    environment._graph.connect(second.outputs, operator, input=1)
-    return stream_of([OperatorOutput(operator)])

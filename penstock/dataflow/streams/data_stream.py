@@ -17,18 +17,18 @@ from typing import Any, Generic
 
 from penstock.dataflow.arguments.pyflink_names import KEYED_STREAM, STREAM, PyFlinkNames
 from penstock.dataflow.base_environment import BaseEnvironment
-from penstock.dataflow.columns.grouped_stream import StreamColumns
 from penstock.dataflow.graph.cached_streams import StoredRecords
-from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
+from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.state import MapStateDescriptor
+from penstock.dataflow.streams.building import OperatorInput, add_filter
 from penstock.dataflow.streams.connected_streams import (
     BaseBroadcastConnectedStream,
     BaseConnectedStreams,
-    ConnectedInput,
 )
 from penstock.dataflow.streams.connecting import StreamConnecting
 from penstock.dataflow.streams.derived import DerivedStreams, KeyedDerivedStreams
 from penstock.dataflow.streams.feedback import Feedback, outputs_to_close_with
+from penstock.dataflow.streams.grouped_stream import StreamColumns
 from penstock.dataflow.streams.joins.stream_joins import KeyedStreamJoins, StreamJoins
 from penstock.dataflow.streams.methods.keyed_transformations import KeyedTransformations
 from penstock.dataflow.streams.methods.rolling_aggregations import RollingAggregations
@@ -95,14 +95,14 @@ class DataStream(
         return AllWindowedStream(self._environment, window_assigner, self._add_window_of_all)
 
     def _connected_streams_of(
-        self, first: ConnectedInput, second: ConnectedInput
+        self, first: OperatorInput, second: OperatorInput
     ) -> ConnectedStreams[T_co, Any]:
-        return ConnectedStreams(self._environment, first, second, self._stream_of)
+        return ConnectedStreams(first, second, self._stream_of)
 
     def _broadcast_connected_stream_of(
-        self, first: ConnectedInput, second: ConnectedInput, states: tuple[MapStateDescriptor, ...]
+        self, first: OperatorInput, second: OperatorInput, states: tuple[MapStateDescriptor, ...]
     ) -> BroadcastConnectedStream[T_co, Any]:
-        return BroadcastConnectedStream(self._environment, first, second, states, self._stream_of)
+        return BroadcastConnectedStream(first, second, states, self._stream_of)
 
     def _cached_stream_of(
         self, output: OperatorOutput, records: StoredRecords
@@ -110,7 +110,7 @@ class DataStream(
         return CachedDataStream(self._environment, output, records)
 
     def _filter_keyed(self, key_of: Any, name: str, function: Any) -> DataStream[T_co]:
-        return self.key_by(key_of)._transform(OperatorKind.FILTER, name, function)
+        return self.key_by(key_of)._transform(add_filter, name, function)
 
 
 class CachedDataStream(DataStream[T_co]):

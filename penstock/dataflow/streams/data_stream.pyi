@@ -13,7 +13,6 @@ from penstock.dataflow.arguments.durations import DurationLike
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.columns.batch_function import BatchFunction
-from penstock.dataflow.columns.grouped_stream import StreamColumns
 from penstock.dataflow.functions import (
     BroadcastProcessFunction,
     CoFlatMapFunction,
@@ -34,14 +33,15 @@ from penstock.dataflow.graph.cached_streams import StoredRecords
 from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.state import MapStateDescriptor
+from penstock.dataflow.streams.building import OperatorInput
 from penstock.dataflow.streams.connected_streams import (
     BaseBroadcastConnectedStream,
     BaseConnectedStreams,
     BroadcastStream,
-    ConnectedInput,
 )
 from penstock.dataflow.streams.connecting import StreamConnecting
 from penstock.dataflow.streams.derived import DerivedStreams, KeyedDerivedStreams
+from penstock.dataflow.streams.grouped_stream import StreamColumns
 from penstock.dataflow.streams.joins.interval_joins import IntervalJoin
 from penstock.dataflow.streams.joins.stream_joins import KeyedStreamJoins, StreamJoins
 from penstock.dataflow.streams.joins.window_joins import CoGroupedStreams, JoinedStreams
@@ -207,10 +207,10 @@ class DataStream(
         self, window_assigner: WindowAssigner[T_co, W]
     ) -> AllWindowedStream[T_co, W]: ...
     def _connected_streams_of(
-        self, first: ConnectedInput, second: ConnectedInput
+        self, first: OperatorInput, second: OperatorInput
     ) -> ConnectedStreams[T_co, Any]: ...
     def _broadcast_connected_stream_of(
-        self, first: ConnectedInput, second: ConnectedInput, states: tuple[MapStateDescriptor, ...]
+        self, first: OperatorInput, second: OperatorInput, states: tuple[MapStateDescriptor, ...]
     ) -> BroadcastConnectedStream[T_co, Any]: ...
 
 class CachedDataStream(DataStream[T_co]):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Generic, overload
 
 from penstock.dataflow.arguments.durations import whole_number
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.functions import Function, SinkFunction, check_function
-from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
+from penstock.dataflow.functions import SinkFunction, check_function
 from penstock.dataflow.program import CloseableIterator
 from penstock.dataflow.sink import Sink
+from penstock.dataflow.streams.building import OperatorInput, add_sink, keeps_type
 from penstock.dataflow.streams.derived.record_table import RecordTable
 from penstock.dataflow.streams.operator_settings import DataStreamSink, OperatorSettings
 from penstock.dataflow.type_variables import T, T_co
@@ -23,17 +22,12 @@ __all__ = ["StreamResults"]
 #: The type of streams without a declared type.
 ANY = Types.PICKLED_BYTE_ARRAY()
 
-#: The kinds of operators that emit records of the type that they receive.
-_SAME_TYPE = (
-    OperatorKind.FILTER,
-    OperatorKind.KEYED_FILTER,
-    OperatorKind.KEYED_REDUCE,
-    OperatorKind.TIMESTAMPS_AND_WATERMARKS,
-)
-
 
 class StreamResults(OperatorSettings, Generic[T_co]):
     """Methods that use the records of a stream."""
+
+    #: The function that returns the key of a record; None if the stream is not keyed.
+    _selector: Any = None
 
     def sink_to(self, sink: Sink[T_co]) -> DataStreamSink:
         """Write the records to a sink.
@@ -44,7 +38,7 @@ class StreamResults(OperatorSettings, Generic[T_co]):
         if not isinstance(sink, Sink):
             raise GraphError(f"sink_to takes a Sink, not {sink!r}; for a function use add_sink")
         sink.validate()
-        output = self._add_operator(OperatorKind.SINK, f"Sink: {type(sink).__name__}", sink)
+        output = add_sink(self._input, sink)
         return DataStreamSink(self._environment, [output])
 
     def add_sink(
@@ -145,7 +139,7 @@ class StreamResults(OperatorSettings, Generic[T_co]):
             return ANY
         graph = self._environment._graph
         operator = next(one for one in graph.operators if one.id == id)
-        if operator.result_type is None and operator.kind in _SAME_TYPE:
+        if operator.result_type is None and keeps_type(operator.kind):
             return self._common_type((edge.source, edge.tag) for edge in graph.inputs_of(id))
         declared: TypeInformation[Any] = operator.result_type or ANY
         return declared
@@ -183,18 +177,10 @@ class StreamResults(OperatorSettings, Generic[T_co]):
         records = self.take(n + 1, in_process=in_process)
         RecordTable(records[:n], more=len(records) > n).display()
 
-    def _add_operator(
-        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
-    ) -> OperatorOutput:
-        """Add an operator that reads this stream, and return its output."""
-        if isinstance(function, Function):
-            # The program may use the same function object for several operators. Each operator
-            # therefore gets a copy.
-            function = copy.copy(function)
-        environment = self._environment
-        operator = environment._add_operator(kind, name, function, key_selector)
-        environment._graph.connect(self._outputs, operator)
-        return OperatorOutput(operator)
+    @property
+    def _input(self) -> OperatorInput:
+        """The records of this stream, for the next operator."""
+        return OperatorInput(self._environment, self._outputs, self._selector)
 
 
 def _first(records: CloseableIterator[T], limit: int) -> list[T]:

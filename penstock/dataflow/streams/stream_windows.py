@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, Generic
 
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.graph.job_graph import OperatorKind, Partitioning
+from penstock.dataflow.graph.job_graph import OperatorOutput
+from penstock.dataflow.streams.building import add_timestamps, add_window, add_window_of_all
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy, check_watermark_strategy
 from penstock.dataflow.type_variables import S_co, T_co
 from penstock.dataflow.windows import (
@@ -18,7 +20,7 @@ from penstock.dataflow.windows import (
     WindowOperation,
 )
 
-__all__ = ["KeyedStreamWindows", "StreamWindows", "name_of_window", "no_key"]
+__all__ = ["KeyedStreamWindows", "StreamWindows"]
 
 
 class StreamWindows(Generic[T_co, S_co]):
@@ -42,8 +44,7 @@ class StreamWindows(Generic[T_co, S_co]):
         check_watermark_strategy(watermark_strategy, method)
         if watermark_strategy is None:
             raise GraphError(f"{method} takes a WatermarkStrategy, not None")
-        kind = OperatorKind.TIMESTAMPS_AND_WATERMARKS
-        stream: S_co = self._transform(kind, "Timestamps/Watermarks", watermark_strategy)
+        stream: S_co = self._transform(add_timestamps, watermark_strategy)
         return stream
 
     def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> Any:
@@ -59,14 +60,8 @@ class StreamWindows(Generic[T_co, S_co]):
         return self.window_all(count_windows(size, slide))
 
     @abstractmethod
-    def _transform(
-        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
-    ) -> Any:
+    def _transform(self, add: Callable[..., OperatorOutput], *arguments: Any) -> Any:
         """Add an operator that reads this stream, and return a stream with its output."""
-
-    @abstractmethod
-    def _repartition(self, partitioning: Partitioning) -> Any:
-        """Return a stream of the same records with another partitioning."""
 
     @abstractmethod
     def _window_all_of(self, window_assigner: WindowAssigner[Any, Any]) -> Any:
@@ -74,13 +69,7 @@ class StreamWindows(Generic[T_co, S_co]):
 
     def _add_window_of_all(self, operation: WindowOperation) -> Any:
         """Add the operator of a window of all records, and return a stream with its output."""
-        gathered = self._repartition(Partitioning.GLOBAL)
-        name = name_of_window(operation)
-        stream = gathered._transform(OperatorKind.KEYED_WINDOW, name, operation, no_key)
-        operator = stream._outputs[0].operator
-        operator.parallelism = 1
-        operator.non_parallel_reason = "a window of all records has one subtask"
-        return stream
+        return self._transform(add_window_of_all, operation)
 
 
 class KeyedStreamWindows:
@@ -113,8 +102,8 @@ class KeyedStreamWindows:
         return self.window(count_windows(size, slide))
 
     @abstractmethod
-    def _keyed(self, kind: OperatorKind, name: str, function: Any) -> Any:
-        """Add an operator with keyed state, and return a stream with its output."""
+    def _transform(self, add: Callable[..., OperatorOutput], *arguments: Any) -> Any:
+        """Add an operator that reads this stream, and return a stream with its output."""
 
     @abstractmethod
     def _window_of(self, window_assigner: WindowAssigner[Any, Any]) -> Any:
@@ -122,7 +111,7 @@ class KeyedStreamWindows:
 
     def _add_window(self, operation: WindowOperation) -> Any:
         """Add the operator of a window, and return a stream with its output."""
-        return self._keyed(OperatorKind.KEYED_WINDOW, name_of_window(operation), operation)
+        return self._transform(add_window, operation)
 
 
 def count_windows(size: int, slide: int) -> WindowAssigner[Any, CountWindow]:
@@ -130,17 +119,3 @@ def count_windows(size: int, slide: int) -> WindowAssigner[Any, CountWindow]:
     if slide == 0:
         return CountTumblingWindowAssigner(size)
     return CountSlidingWindowAssigner(size, slide)
-
-
-def name_of_window(operation: WindowOperation) -> str:
-    """Return the name of the operator of a window.
-
-    It is part of the operator's derived uid. So it has no lengths: a program may change them, and
-    keep its state.
-    """
-    return f"Window: {type(operation.assigner).__name__}"
-
-
-def no_key(record: Any) -> None:
-    """Return None, the key of all records of a stream without keys."""
-    del record

@@ -15,6 +15,7 @@ from penstock.dataflow.graph.cached_streams import StoredRecords
 from penstock.dataflow.graph.event_time import gives_timestamps
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
 from penstock.dataflow.state import StateTtlConfig
+from penstock.dataflow.streams.building import add_filter, add_map
 from penstock.dataflow.streams.derived.record_functions import FirstOfKey, RandomSample
 from penstock.dataflow.streams.windowed_streams import BaseWindowedStream
 from penstock.dataflow.type_variables import S_co, T_co
@@ -67,7 +68,7 @@ class DerivedStreams(Generic[T_co, S_co]):
         """
         from penstock.connectors.cache import RecordCache
 
-        stream: Any = self._transform(OperatorKind.MAP, "Cache", _same)
+        stream: Any = self._transform(add_map, "Cache", _same)
         output: OperatorOutput = stream._outputs[0]
         graph = self._environment._graph
         ids = graph.upstream([output.operator.id])
@@ -99,7 +100,7 @@ class DerivedStreams(Generic[T_co, S_co]):
             raise GraphError(f"the fraction of a sample is a number from 0 to 1, not {fraction!r}")
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
             raise GraphError(f"the seed of a sample is a whole number, not {seed!r}")
-        stream: S_co = self._transform(OperatorKind.FILTER, "Sample", RandomSample(fraction, seed))
+        stream: S_co = self._transform(add_filter, "Sample", RandomSample(fraction, seed))
         return stream
 
     def reduce_by_window(
@@ -146,9 +147,7 @@ class DerivedStreams(Generic[T_co, S_co]):
         """Key the stream, and add a filter function with keyed state."""
 
     @abstractmethod
-    def _transform(
-        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
-    ) -> Any:
+    def _transform(self, add: Callable[..., OperatorOutput], *arguments: Any) -> Any:
         """Add an operator that reads this stream, and return a stream with its output."""
 
 

@@ -10,8 +10,9 @@ from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of, whole_number
 from penstock.dataflow.arguments.fields import value_of
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.output_tag import OutputTag
+from penstock.dataflow.streams.building import add_keyed_process, add_map
 from penstock.dataflow.streams.derived.history_join import HistoryJoin
 from penstock.dataflow.streams.derived.record_functions import StatefulMap, TopK
 from penstock.dataflow.streams.derived.state_tracking import StateTracking
@@ -45,7 +46,7 @@ class KeyedDerivedStreams:
             )
         if callable(initial):
             check_argument_count("map_with_state (initial)", initial, 0, "()")
-        return self._transform(OperatorKind.MAP, "Map With State", StatefulMap(func, initial))
+        return self._transform(add_map, "Map With State", StatefulMap(func, initial))
 
     def track(
         self,
@@ -85,7 +86,7 @@ class KeyedDerivedStreams:
         timeout_ms = None if timeout is None else milliseconds_of("timeout", timeout, least=1)
         by_event_time = time_domain is TimeDomain.EVENT_TIME
         function = StateTracking(initialize, update, timeout_ms, by_event_time)
-        return self._keyed(OperatorKind.KEYED_PROCESS, "Track", function)
+        return self._transform(add_keyed_process, "Track", function)
 
     def join_history(
         self,
@@ -119,7 +120,7 @@ class KeyedDerivedStreams:
         if late_tag is not None and not isinstance(late_tag, OutputTag):
             raise GraphError(f"late_tag is an OutputTag, not {late_tag!r}")
         function = HistoryJoin(past_ms, _pair if func is None else func, late_tag)
-        return self._keyed(OperatorKind.KEYED_PROCESS, "Join History", function)
+        return self._transform(add_keyed_process, "Join History", function)
 
     def top_k(self, k: int, by: Any = None) -> Any:
         """Emit (key, its `k` best records) whenever these have changed. The best one comes first.
@@ -135,17 +136,11 @@ class KeyedDerivedStreams:
             GraphError: if `k` or `by` is not one of these values.
         """
         function = TopK(whole_number("k", k, least=1), value_of("top_k", by))
-        return self._keyed(OperatorKind.KEYED_PROCESS, "Top K", function)
+        return self._transform(add_keyed_process, "Top K", function)
 
     @abstractmethod
-    def _transform(
-        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
-    ) -> Any:
+    def _transform(self, add: Callable[..., OperatorOutput], *arguments: Any) -> Any:
         """Add an operator that reads this stream, and return a stream with its output."""
-
-    @abstractmethod
-    def _keyed(self, kind: OperatorKind, name: str, function: Any) -> Any:
-        """Add an operator with keyed state, and return a stream with its output."""
 
 
 def _pair(record: Any, earlier: list[Any]) -> tuple[Any, list[Any]]:

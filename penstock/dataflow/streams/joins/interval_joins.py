@@ -20,9 +20,10 @@ from penstock.dataflow.functions import (
     check_function,
     check_methods,
 )
-from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.joins.interval_join import IntervalJoinOperation
 from penstock.dataflow.output_tag import OutputTag
+from penstock.dataflow.streams.building import add_interval_join
 from penstock.dataflow.streams.operator_settings import declare_type
 from penstock.dataflow.type_variables import T1_co, T2_co
 from penstock.dataflow.types import check_type_info
@@ -30,8 +31,8 @@ from penstock.dataflow.windows.window_settings import own
 
 __all__ = ["IntervalJoin", "IntervalJoined"]
 
-#: A function that adds the operator of a join, given its kind, name and function.
-AddOperator: TypeAlias = Callable[[OperatorKind, str, Any], Any]
+#: A function that adds the operator of a join, given the function of `building.py` and the join.
+AddOperator: TypeAlias = Callable[[Callable[..., OperatorOutput], Any], Any]
 #: The greatest bound, in milliseconds: 36 million years.
 _MOST = 2**60
 
@@ -154,9 +155,7 @@ class IntervalJoined(Generic[T1_co, T2_co]):
         function = own(_checked(process_join_function))
         left, right = self._late_tags
         operation = IntervalJoinOperation(lower, upper, function, (left, right))
-        return declare_type(
-            self._add(OperatorKind.KEYED_CO_INTERVAL_JOIN, "Interval Join", operation), output_type
-        )
+        return declare_type(self._add(add_interval_join, operation), output_type)
 
     def _set_late_tag(self, method: str, side: int, output_tag: OutputTag) -> Self:
         if not isinstance(output_tag, OutputTag):

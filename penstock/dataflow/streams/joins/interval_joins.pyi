@@ -6,14 +6,14 @@ from typing import Any, Generic, Self, TypeAlias
 from penstock.dataflow.arguments.durations import DurationLike
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.functions import ProcessJoinFunction
-from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.data_stream import DataStream
 from penstock.dataflow.type_variables import R, T1_co, T2_co
 
 __all__ = ["IntervalJoin", "IntervalJoined"]
 
-AddOperator: TypeAlias = Callable[[OperatorKind, str, Any], Any]
+AddOperator: TypeAlias = Callable[[Callable[..., OperatorOutput], Any], Any]
 
 class IntervalJoin(PyFlinkNames, Generic[T1_co, T2_co]):
     def __init__(self, add: AddOperator) -> None: ...

@@ -9,12 +9,12 @@ from typing import Any, Literal
 from penstock.dataflow.arguments.durations import DurationLike
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
+from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.joins.key_types import check_key_types
 from penstock.dataflow.output_tag import OutputTag
-from penstock.dataflow.streams.connected_streams import ConnectedInput, add_two_input_operator
+from penstock.dataflow.streams.building import OperatorInput, add_as_of_join, add_table_join
 from penstock.dataflow.streams.joins.as_of_joins import as_of_join_operation
-from penstock.dataflow.streams.joins.interval_joins import IntervalJoin
+from penstock.dataflow.streams.joins.interval_joins import AddOperator, IntervalJoin
 from penstock.dataflow.streams.joins.table_joins import table_join_operation
 from penstock.dataflow.streams.joins.window_joins import (
     CoGroupedStreams,
@@ -30,7 +30,6 @@ class StreamJoins:
     """Adds the methods of all streams that join a stream with another one."""
 
     _environment: BaseEnvironment
-    _outputs: tuple[OperatorOutput, ...]
 
     def join(self, other_stream: Any) -> JoinedStreams:
         """Join the records of this stream and another one that have the same key and window.
@@ -107,33 +106,24 @@ class StreamJoins:
                 rows for a key.
         """
         operation = table_join_operation(table, on, key, how, function, many, reload_every)
-        if reload_on is None:
-            return self._transform(OperatorKind.TABLE_JOIN, "Table Join", operation)
-        environment, first, second = self._paired("reload_on", reload_on)
-        return add_two_input_operator(
-            environment,
-            OperatorKind.CO_TABLE_JOIN,
-            "Table Join",
-            operation,
-            first,
-            second.broadcast(),
-            self._stream_of,
-        )
+        reloads = None if reload_on is None else self._paired("reload_on", reload_on)[1]
+        return self._transform(add_table_join, operation, reloads)
 
-    def _paired(
-        self, method: str, other: Any
-    ) -> tuple[BaseEnvironment, ConnectedInput, ConnectedInput]:
+    def _paired(self, method: str, other: Any) -> tuple[OperatorInput, OperatorInput]:
         if not isinstance(other, StreamJoins):
             raise GraphError(f"{method} takes a stream, not {other!r}")
         if other._environment is not self._environment:
             raise GraphError(f"{method} takes a stream of the same environment, and got another")
-        return self._environment, ConnectedInput(self._outputs), ConnectedInput(other._outputs)
+        return self._input, other._input
 
     @abstractmethod
-    def _transform(
-        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
-    ) -> Any:
+    def _transform(self, add: Callable[..., OperatorOutput], *arguments: Any) -> Any:
         """Add an operator that reads this stream, and return a stream with its output."""
+
+    @property
+    @abstractmethod
+    def _input(self) -> OperatorInput:
+        """The records of this stream, for the next operator."""
 
     @abstractmethod
     def _stream_of(self, outputs: Sequence[OperatorOutput]) -> Any:
@@ -144,7 +134,6 @@ class KeyedStreamJoins:
     """Adds the methods of keyed streams that join a stream with another keyed stream."""
 
     _environment: BaseEnvironment
-    _outputs: tuple[OperatorOutput, ...]
     _selector: Any
     _key_type: Any
 
@@ -201,9 +190,9 @@ class KeyedStreamJoins:
         """
         add = self._joining("as_of_join", versions)
         operation = as_of_join_operation(how, function, late_tag)
-        return add(OperatorKind.KEYED_CO_AS_OF_JOIN, "As-Of Join", operation)
+        return add(add_as_of_join, operation)
 
-    def _joining(self, method: str, other: Any) -> Callable[[OperatorKind, str, Any], Any]:
+    def _joining(self, method: str, other: Any) -> AddOperator:
         """Return a function that adds an operator with this stream and another one as inputs."""
         if not isinstance(other, KeyedStreamJoins):
             hint = ": call key_by on it" if hasattr(other, "key_by") else ""
@@ -212,14 +201,15 @@ class KeyedStreamJoins:
             raise GraphError(f"{method} takes a stream of the same environment, and got another")
         check_key_types(self._selector, other._selector, (self._key_type, other._key_type))
 
-        def add(kind: OperatorKind, name: str, function: Any) -> Any:
-            first = ConnectedInput(self._outputs, self._selector)
-            second = ConnectedInput(other._outputs, other._selector)
-            return add_two_input_operator(
-                self._environment, kind, name, function, first, second, self._stream_of
-            )
+        def add(add: Callable[..., OperatorOutput], operation: Any) -> Any:
+            return self._stream_of([add(self._input, other._input, operation)])
 
         return add
+
+    @property
+    @abstractmethod
+    def _input(self) -> OperatorInput:
+        """The records of this stream, for the next operator."""
 
     @abstractmethod
     def _stream_of(self, outputs: Sequence[OperatorOutput]) -> Any:

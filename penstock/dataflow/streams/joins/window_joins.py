@@ -14,18 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
-from penstock.dataflow.base_environment import BaseEnvironment
-from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.joins.key_types import check_key_types
 from penstock.dataflow.joins.window_functions import (
     co_group_window_function,
     join_window_function,
 )
-from penstock.dataflow.streams.connected_streams import (
-    ConnectedInput,
-    StreamOf,
-    add_two_input_operator,
-)
+from penstock.dataflow.streams.building import OperatorInput, add_window_join
+from penstock.dataflow.streams.connected_streams import StreamOf
 from penstock.dataflow.streams.key_selectors import check_key_selector
 from penstock.dataflow.streams.operator_settings import declare_type
 from penstock.dataflow.type_variables import K_co, T1_co, T2_co
@@ -43,7 +38,6 @@ class _Pair:
 
     Arguments:
         name: the name of the kind of join, for users.
-        environment: the environment of the streams.
         first, second: the streams.
         stream_of: a function that returns a stream with these outputs.
         make_function: returns the window function for the argument of `apply`.
@@ -51,9 +45,8 @@ class _Pair:
     """
 
     name: str
-    environment: BaseEnvironment
-    first: ConnectedInput
-    second: ConnectedInput
+    first: OperatorInput
+    second: OperatorInput
     stream_of: StreamOf
     make_function: Callable[[Any], WindowFunction]
     first_type: Any = None
@@ -173,7 +166,7 @@ class JoinedStreamsInWindows(WindowSettings, Generic[T1_co, T2_co, W]):
     """
 
     def __init__(self, pair: _Pair, assigner: WindowAssigner) -> None:
-        super().__init__(pair.environment, assigner)
+        super().__init__(pair.first.environment, assigner)
         self._pair = pair
 
     def apply(self, function: Any, result_type: Any = None) -> Any:
@@ -196,39 +189,21 @@ class JoinedStreamsInWindows(WindowSettings, Generic[T1_co, T2_co, W]):
         check_type_info("result_type", result_type)
         pair = self._pair
         operation = self._operation(window_function=pair.make_function(own(function)))
-        return declare_type(
-            add_two_input_operator(
-                pair.environment,
-                OperatorKind.KEYED_CO_WINDOW,
-                f"{pair.name}: {type(self._assigner).__name__}",
-                operation,
-                pair.first,
-                pair.second,
-                pair.stream_of,
-            ),
-            result_type,
-        )
+        output = add_window_join(pair.first, pair.second, pair.name, operation)
+        return declare_type(pair.stream_of([output]), result_type)
 
 
 def joined_streams(
-    environment: BaseEnvironment,
-    first: ConnectedInput,
-    second: ConnectedInput,
-    stream_of: StreamOf,
+    first: OperatorInput, second: OperatorInput, stream_of: StreamOf
 ) -> JoinedStreams:
     """Return two streams to be joined; see `_Pair` for the arguments."""
     name = "Window Join"
-    return JoinedStreams(_Pair(name, environment, first, second, stream_of, join_window_function))
+    return JoinedStreams(_Pair(name, first, second, stream_of, join_window_function))
 
 
 def co_grouped_streams(
-    environment: BaseEnvironment,
-    first: ConnectedInput,
-    second: ConnectedInput,
-    stream_of: StreamOf,
+    first: OperatorInput, second: OperatorInput, stream_of: StreamOf
 ) -> CoGroupedStreams:
     """Return two streams whose records are to be grouped; see `_Pair` for the arguments."""
     name = "Window Co-Group"
-    return CoGroupedStreams(
-        _Pair(name, environment, first, second, stream_of, co_group_window_function)
-    )
+    return CoGroupedStreams(_Pair(name, first, second, stream_of, co_group_window_function))

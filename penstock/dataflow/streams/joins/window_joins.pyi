@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, overload
 
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
-from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.functions import (
     CoGroupFunction,
     FlatJoinFunction,
     JoinFunction,
     KeySelector,
 )
-from penstock.dataflow.streams.connected_streams import ConnectedInput, StreamOf
+from penstock.dataflow.streams.building import OperatorInput
+from penstock.dataflow.streams.connected_streams import StreamOf
 from penstock.dataflow.streams.data_stream import DataStream
 from penstock.dataflow.streams.key_selectors import KeyFields
 from penstock.dataflow.type_variables import K, K_co, R, T1_co, T2_co
@@ -95,8 +95,8 @@ class _CoGroupedInWindows(WindowSettings[Any, W], Generic[T1_co, T2_co, W]):
     ) -> DataStream[R]: ...
 
 def joined_streams(
-    environment: BaseEnvironment, first: ConnectedInput, second: ConnectedInput, stream_of: StreamOf
+    first: OperatorInput, second: OperatorInput, stream_of: StreamOf
 ) -> JoinedStreams[Any, Any]: ...
 def co_grouped_streams(
-    environment: BaseEnvironment, first: ConnectedInput, second: ConnectedInput, stream_of: StreamOf
+    first: OperatorInput, second: OperatorInput, stream_of: StreamOf
 ) -> CoGroupedStreams[Any, Any]: ...

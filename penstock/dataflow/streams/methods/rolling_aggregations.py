@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any, Generic
 
 from penstock.dataflow.functions import ReduceFunction, check_function
-from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
+from penstock.dataflow.streams.building import add_count, add_reduce
 from penstock.dataflow.streams.operator_settings import declare_type
 from penstock.dataflow.type_variables import S_co, T_co
 from penstock.dataflow.types import check_type_info
@@ -77,12 +78,12 @@ class RollingAggregations(Generic[T_co, S_co]):
 
     def count(self) -> Any:
         """Count the records of each key, and emit a pair (key, count so far) for each record."""
-        return self._keyed(OperatorKind.KEYED_COUNT, "Count", None)
+        return self._transform(add_count)
 
     def _reduce(self, name: str, function: Any) -> S_co:
-        stream: S_co = self._keyed(OperatorKind.KEYED_REDUCE, name, function)
+        stream: S_co = self._transform(add_reduce, name, function)
         return stream
 
     @abstractmethod
-    def _keyed(self, kind: OperatorKind, name: str, function: Any) -> Any:
-        """Add an operator with keyed state, and return a stream with its output."""
+    def _transform(self, add: Callable[..., OperatorOutput], *arguments: Any) -> Any:
+        """Add an operator that reads this stream, and return a stream with its output."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 from penstock.dataflow.arguments.durations import whole_number
@@ -21,12 +20,19 @@ from penstock.dataflow.functions import (
 )
 from penstock.dataflow.graph.job_graph import (
     Chaining,
-    OperatorKind,
     OperatorOutput,
     Partitioning,
 )
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.aggregations import projection
+from penstock.dataflow.streams.building import (
+    add_async_wait,
+    add_filter,
+    add_flat_map,
+    add_map,
+    add_process,
+    partitioned,
+)
 from penstock.dataflow.streams.key_selectors import (
     KeyFields,
     check_key_selector,
@@ -63,7 +69,7 @@ class StreamTransformations(StreamResults[T_co]):
         """Add an operator that emits the result of `func` for each record."""
         check_type_info("output_type", output_type)
         return declare_type(
-            self._transform(OperatorKind.MAP, "Map", check_function(func, MapFunction, "map")),
+            self._transform(add_map, "Map", check_function(func, MapFunction, "map")),
             output_type,
         )
 
@@ -76,14 +82,12 @@ class StreamTransformations(StreamResults[T_co]):
         """
         check_type_info("output_type", output_type)
         function = check_function(func, FlatMapFunction, "flat_map")
-        return declare_type(
-            self._transform(OperatorKind.FLAT_MAP, "Flat Map", function), output_type
-        )
+        return declare_type(self._transform(add_flat_map, "Flat Map", function), output_type)
 
     def filter(self, func: Callable[[Any], Any] | FilterFunction) -> Any:
         """Add an operator that keeps only the records for which `func` returns a true value."""
         function = check_function(func, FilterFunction, "filter")
-        return self._transform(OperatorKind.FILTER, "Filter", function)
+        return self._transform(add_filter, "Filter", function)
 
     def project(self, *field_indexes: int) -> Any:
         """Add an operator that emits tuples of some fields of each record, which is a tuple.
@@ -98,7 +102,7 @@ class StreamTransformations(StreamResults[T_co]):
         if not fields:
             raise GraphError("project takes the positions of fields: project(0, 2)")
         function = projection(fields)
-        return self._transform(OperatorKind.MAP, "Projection", function)
+        return self._transform(add_map, "Projection", function)
 
     def process(self, func: Any, output_type: Any = None) -> Any:
         """Add an operator that runs a `ProcessFunction`.
@@ -113,11 +117,11 @@ class StreamTransformations(StreamResults[T_co]):
             raise GraphError(
                 f"process on a stream without keys takes a ProcessFunction, not {func!r}"
             )
-        return declare_type(self._transform(OperatorKind.PROCESS, "Process", func), output_type)
+        return declare_type(self._transform(add_process, "Process", func), output_type)
 
     def _wait_for(self, operation: AsyncOperation) -> Any:
         """Add an operator with asynchronous requests; see `AsyncDataStream`."""
-        return self._transform(OperatorKind.ASYNC_WAIT, "Async Wait", operation)
+        return self._transform(add_async_wait, operation)
 
     def get_side_output(self, output_tag: OutputTag) -> Any:
         """Return the stream of the records that the operator emits with `output_tag`."""
@@ -187,16 +191,11 @@ class StreamTransformations(StreamResults[T_co]):
     def _partitioned(
         self, partitioning: Partitioning, selector: Any = None, partitioner: Any = None
     ) -> list[OperatorOutput]:
-        return [
-            replace(output, partitioning=partitioning, selector=selector, partitioner=partitioner)
-            for output in self._outputs
-        ]
+        return [*partitioned(self._outputs, partitioning, selector, partitioner)]
 
-    def _transform(
-        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
-    ) -> Any:
+    def _transform(self, add: Callable[..., OperatorOutput], *arguments: Any) -> Any:
         """Add an operator that reads this stream, and return a stream with its output."""
-        return self._stream_of([self._add_operator(kind, name, function, key_selector)])
+        return self._stream_of([add(self._input, *arguments)])
 
     def _repartition(
         self, partitioning: Partitioning, selector: Any = None, partitioner: Any = None

@@ -16,8 +16,9 @@ from penstock.dataflow.columns.aggregates import (
 from penstock.dataflow.columns.arrow import require_pyarrow
 from penstock.dataflow.columns.batch_function import BatchFunction, BatchOperation
 from penstock.dataflow.columns.column_key import ColumnKey
-from penstock.dataflow.graph.job_graph import OperatorKind, Partitioning
+from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.output_tag import OutputTag, check_output_tag
+from penstock.dataflow.streams.building import add_column_aggregation, add_map_batches
 from penstock.dataflow.type_variables import S_co
 from penstock.dataflow.windows import WindowAssigner, WindowOperation
 
@@ -65,7 +66,7 @@ class StreamColumns(Generic[S_co]):
             GraphError: if an argument is wrong, or a package is not installed.
         """
         operation = BatchOperation(func, format, keep_rows, timestamps, schema)
-        return self._transform(OperatorKind.MAP_BATCHES, "Map Batches", operation)
+        return self._transform(add_map_batches, operation)
 
     def group_by(self, *columns: str) -> GroupedStream[S_co]:
         """Group the rows by columns, for aggregations that process whole columns.
@@ -82,25 +83,15 @@ class StreamColumns(Generic[S_co]):
         """
         require_pyarrow("group_by")
         key = ColumnKey(columns)
-        keyed: Any = self._repartition(Partitioning.HASH, key)
 
         def add(name: str, aggregation: ColumnAggregation) -> S_co:
-            stream: S_co = keyed._transform(OperatorKind.KEYED_COLUMNS, name, aggregation, key)
-            return stream
+            return self._transform(add_column_aggregation, key, name, aggregation)
 
         return GroupedStream(key.columns, add)
 
     @abstractmethod
-    def _transform(
-        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
-    ) -> S_co:
+    def _transform(self, add: Callable[..., OperatorOutput], *arguments: Any) -> S_co:
         """Add an operator that reads this stream, and return a stream with its output."""
-
-    @abstractmethod
-    def _repartition(
-        self, partitioning: Partitioning, selector: Any = None, partitioner: Any = None
-    ) -> S_co:
-        """Return a stream of the same records with another partitioning."""
 
 
 class GroupedStream(Generic[S_co]):

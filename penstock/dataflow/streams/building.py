@@ -1,0 +1,319 @@
+"""Add the operators of streams to the job graph, with one function for each operator.
+
+The methods of streams check the arguments of the program, and then call these functions. Each
+function returns the output of the operator that it adds. No other module of this folder chooses
+the kind of an operator.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.dataflow.async_io.async_operation import AsyncOperation
+from penstock.dataflow.base_environment import BaseEnvironment
+from penstock.dataflow.columns.aggregates import ColumnAggregation
+from penstock.dataflow.columns.batch_function import BatchOperation
+from penstock.dataflow.columns.column_key import ColumnKey
+from penstock.dataflow.functions import Function
+from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput, Partitioning
+from penstock.dataflow.joins.as_of_join import AsOfJoinOperation
+from penstock.dataflow.joins.interval_join import IntervalJoinOperation
+from penstock.dataflow.joins.table_join import TableJoinOperation
+from penstock.dataflow.sink import Sink
+from penstock.dataflow.state import MapStateDescriptor
+from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
+from penstock.dataflow.windows import WindowOperation
+
+__all__ = [
+    "OperatorInput",
+    "add_as_of_join",
+    "add_async_wait",
+    "add_broadcast_process",
+    "add_co_flat_map",
+    "add_co_map",
+    "add_co_process",
+    "add_column_aggregation",
+    "add_count",
+    "add_filter",
+    "add_flat_map",
+    "add_interval_join",
+    "add_keyed_process",
+    "add_map",
+    "add_map_batches",
+    "add_process",
+    "add_reduce",
+    "add_sink",
+    "add_table_join",
+    "add_timestamps",
+    "add_window",
+    "add_window_join",
+    "add_window_of_all",
+    "keeps_type",
+    "partitioned",
+]
+
+#: The kinds of operators that emit records of the type that they receive.
+_SAME_TYPE = (
+    OperatorKind.FILTER,
+    OperatorKind.KEYED_FILTER,
+    OperatorKind.KEYED_REDUCE,
+    OperatorKind.TIMESTAMPS_AND_WATERMARKS,
+)
+
+
+@dataclass(frozen=True)
+class OperatorInput:
+    """The records that an operator reads through one of its inputs.
+
+    Arguments:
+        environment: the environment that the records belong to.
+        outputs: the outputs of the operators that produce the records.
+        key_selector: the function that returns the key of a record; None if the records are not
+            keyed.
+    """
+
+    environment: BaseEnvironment
+    outputs: tuple[OperatorOutput, ...]
+    key_selector: Any = None
+
+    def key_by(self, key_selector: Any) -> OperatorInput:
+        """Return the same records, partitioned by key."""
+        outputs = partitioned(self.outputs, Partitioning.HASH, key_selector)
+        return OperatorInput(self.environment, outputs, key_selector)
+
+    def broadcast(self) -> OperatorInput:
+        """Return the same records, all of which each subtask gets."""
+        return OperatorInput(self.environment, partitioned(self.outputs, Partitioning.BROADCAST))
+
+    def gathered(self) -> OperatorInput:
+        """Return the same records, which one subtask gets, with the same key for all of them."""
+        outputs = partitioned(self.outputs, Partitioning.GLOBAL)
+        return OperatorInput(self.environment, outputs, _no_key)
+
+
+def partitioned(
+    outputs: Iterable[OperatorOutput],
+    partitioning: Partitioning,
+    selector: Any = None,
+    partitioner: Any = None,
+) -> tuple[OperatorOutput, ...]:
+    """Return the same outputs with another partitioning; see `Edge` for the arguments."""
+    return tuple(
+        replace(output, partitioning=partitioning, selector=selector, partitioner=partitioner)
+        for output in outputs
+    )
+
+
+# ---- operators with one input
+
+
+def add_map(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
+    """Add an operator that emits the result of a function for each record."""
+    return _add(OperatorKind.MAP, name, function, records)
+
+
+def add_flat_map(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
+    """Add an operator that emits all results of a function for each record."""
+    return _add(OperatorKind.FLAT_MAP, name, function, records)
+
+
+def add_filter(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
+    """Add an operator that keeps the records for which a function returns a true value."""
+    return _add(OperatorKind.FILTER, name, function, records)
+
+
+def add_process(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
+    """Add an operator that runs a `ProcessFunction`."""
+    return _add(OperatorKind.PROCESS, name, function, records)
+
+
+def add_map_batches(records: OperatorInput, operation: BatchOperation) -> OperatorOutput:
+    """Add an operator that calls a function for each batch of records."""
+    return _add(OperatorKind.MAP_BATCHES, "Map Batches", operation, records)
+
+
+def add_async_wait(records: OperatorInput, operation: AsyncOperation) -> OperatorOutput:
+    """Add an operator that sends a request for each record."""
+    operation = replace(operation, key_selector=records.key_selector)
+    return _add(OperatorKind.ASYNC_WAIT, "Async Wait", operation, records)
+
+
+def add_timestamps(records: OperatorInput, strategy: WatermarkStrategy) -> OperatorOutput:
+    """Add an operator that assigns timestamps and generates watermarks."""
+    kind = OperatorKind.TIMESTAMPS_AND_WATERMARKS
+    return _add(kind, "Timestamps/Watermarks", strategy, records)
+
+
+def add_sink(records: OperatorInput, sink: Sink) -> OperatorOutput:
+    """Add an operator that writes the records to a sink."""
+    return _add(OperatorKind.SINK, f"Sink: {type(sink).__name__}", sink, records)
+
+
+# ---- operators with one input and keyed state
+
+
+def add_keyed_process(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
+    """Add an operator that runs a `KeyedProcessFunction`."""
+    return _add(OperatorKind.KEYED_PROCESS, name, function, records)
+
+
+def add_reduce(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
+    """Add an operator that combines the records of each key."""
+    return _add(OperatorKind.KEYED_REDUCE, name, function, records)
+
+
+def add_count(records: OperatorInput) -> OperatorOutput:
+    """Add an operator that counts the records of each key."""
+    return _add(OperatorKind.KEYED_COUNT, "Count", None, records)
+
+
+def add_window(records: OperatorInput, operation: WindowOperation) -> OperatorOutput:
+    """Add the operator of a window of keyed records."""
+    # The name is a part of the operator's derived uid. So it has no lengths: a program may change
+    # them, and keep its state.
+    name = f"Window: {type(operation.assigner).__name__}"
+    return _add(OperatorKind.KEYED_WINDOW, name, operation, records)
+
+
+def add_window_of_all(records: OperatorInput, operation: WindowOperation) -> OperatorOutput:
+    """Add the operator of a window of records without keys, which has one subtask."""
+    output = add_window(records.gathered(), operation)
+    output.operator.parallelism = 1
+    output.operator.non_parallel_reason = "a window of all records has one subtask"
+    return output
+
+
+def add_column_aggregation(
+    records: OperatorInput, key: ColumnKey, name: str, aggregation: ColumnAggregation
+) -> OperatorOutput:
+    """Add an operator that aggregates columns for each value of the key columns."""
+    return _add(OperatorKind.KEYED_COLUMNS, name, aggregation, records.key_by(key))
+
+
+def add_table_join(
+    records: OperatorInput, operation: TableJoinOperation, reload_on: OperatorInput | None
+) -> OperatorOutput:
+    """Add an operator that joins records with a table, and loads it again when records arrive.
+
+    Arguments:
+        records: the records that are joined.
+        operation: the table and the function of the join.
+        reload_on: the records that let all workers load the table again, or None.
+    """
+    name = "Table Join"
+    if reload_on is None:
+        return _add(OperatorKind.TABLE_JOIN, name, operation, records)
+    return _add(OperatorKind.CO_TABLE_JOIN, name, operation, records, reload_on.broadcast())
+
+
+# ---- operators with two inputs
+
+
+def add_co_map(first: OperatorInput, second: OperatorInput, function: Any) -> OperatorOutput:
+    """Add an operator that runs a `CoMapFunction`, with keyed state if both inputs are keyed."""
+    kind = OperatorKind.KEYED_CO_MAP if _are_keyed(first, second) else OperatorKind.CO_MAP
+    return _add(kind, "Co-Map", function, first, second)
+
+
+def add_co_flat_map(first: OperatorInput, second: OperatorInput, function: Any) -> OperatorOutput:
+    """Add an operator that runs a `CoFlatMapFunction`, with keyed state as `add_co_map`."""
+    keyed = _are_keyed(first, second)
+    kind = OperatorKind.KEYED_CO_FLAT_MAP if keyed else OperatorKind.CO_FLAT_MAP
+    return _add(kind, "Co-Flat Map", function, first, second)
+
+
+def add_co_process(first: OperatorInput, second: OperatorInput, function: Any) -> OperatorOutput:
+    """Add an operator that runs a `CoProcessFunction`, with keyed state as `add_co_map`."""
+    if _are_keyed(first, second):
+        return _add(OperatorKind.KEYED_CO_PROCESS, "Keyed Co-Process", function, first, second)
+    return _add(OperatorKind.CO_PROCESS, "Co-Process", function, first, second)
+
+
+def add_broadcast_process(
+    first: OperatorInput,
+    second: OperatorInput,
+    function: Any,
+    states: tuple[MapStateDescriptor, ...],
+) -> OperatorOutput:
+    """Add an operator that processes records together with broadcast records.
+
+    Arguments:
+        first: the records that are not broadcast.
+        second: the broadcast records.
+        function: a `KeyedBroadcastProcessFunction` if the first records are keyed, else a
+            `BroadcastProcessFunction`.
+        states: the descriptors of the broadcast states that the function may use.
+    """
+    kind, name = OperatorKind.BROADCAST_PROCESS, "Broadcast Process"
+    if first.key_selector is not None:
+        kind, name = OperatorKind.KEYED_BROADCAST_PROCESS, "Keyed Broadcast Process"
+    output = _add(kind, name, function, first, second)
+    output.operator.broadcast_states = states
+    return output
+
+
+def add_window_join(
+    first: OperatorInput, second: OperatorInput, name: str, operation: WindowOperation
+) -> OperatorOutput:
+    """Add an operator that joins or groups the records of two inputs in windows."""
+    name = f"{name}: {type(operation.assigner).__name__}"
+    return _add(OperatorKind.KEYED_CO_WINDOW, name, operation, first, second)
+
+
+def add_interval_join(
+    first: OperatorInput, second: OperatorInput, operation: IntervalJoinOperation
+) -> OperatorOutput:
+    """Add the operator of an interval join."""
+    return _add(OperatorKind.KEYED_CO_INTERVAL_JOIN, "Interval Join", operation, first, second)
+
+
+def add_as_of_join(
+    first: OperatorInput, second: OperatorInput, operation: AsOfJoinOperation
+) -> OperatorOutput:
+    """Add the operator of an as-of join, whose second input has the versions."""
+    return _add(OperatorKind.KEYED_CO_AS_OF_JOIN, "As-Of Join", operation, first, second)
+
+
+# ---- properties of operators
+
+
+def keeps_type(kind: OperatorKind) -> bool:
+    """Return whether operators of a kind emit records of the type that they receive."""
+    return kind in _SAME_TYPE
+
+
+def _add(
+    kind: OperatorKind,
+    name: str,
+    function: Any,
+    first: OperatorInput,
+    second: OperatorInput | None = None,
+) -> OperatorOutput:
+    """Add an operator, connect it with its inputs, and return its output."""
+    if isinstance(function, Function):
+        # The program may use the same function object for several operators. Each operator
+        # therefore gets a copy.
+        function = copy.copy(function)
+        if first.key_selector is not None and type(function).open is not Function.open:
+            # The function may get state in `open`, so it needs the keys of the records.
+            kind = kind.with_keys or kind
+    environment = first.environment
+    selector = first.key_selector if kind.keyed else None
+    operator = environment._add_operator(kind, name, function, selector)
+    environment._graph.connect(first.outputs, operator)
+    if second is not None:
+        operator.second_key_selector = second.key_selector if kind.keyed else None
+        environment._graph.connect(second.outputs, operator, input=1)
+    return OperatorOutput(operator)
+
+
+def _are_keyed(first: OperatorInput, second: OperatorInput) -> bool:
+    return first.key_selector is not None and second.key_selector is not None
+
+
+def _no_key(record: Any) -> None:
+    """Return None, the key of all records of a stream without keys."""
+    del record
