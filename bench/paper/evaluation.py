@@ -2,17 +2,17 @@
 
 *Figure 6*: the added processor time and run time for ABS, synchronous and unaligned
 (Chandy-Lamport) snapshots, against runs without snapshots, on the topology of the paper's figure
-5 (`paper_programs.py`), as fast as records are taken. It is measured by state size, since the
+5 (`programs.py`), as fast as records are taken. It is measured by state size, since the
 paper's state was small: 1,003, 10,007 and 70,001 keys for each of three aggregates. How runs are
-ordered and compared is in `paper_statistics.py`.
+ordered and compared is in `statistics.py`.
 
 *Paced*: the same at 70 % of the rate that the job sustains: added processor time and latency.
 
 *Cyclic*, which the paper does not have: the same on a keyed loop, with the sizes of its logs.
 
-*Model*: what a snapshot costs, from four figures (`paper_model.py`).
+*Model*: what a snapshot costs, from four figures (`cost_model.py`).
 
-*Figure 7*: the run time of fixed work by parallelism (`paper_scaling.py`).
+*Figure 7*: the run time of fixed work by parallelism (`scaling.py`).
 """
 
 from __future__ import annotations

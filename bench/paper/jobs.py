@@ -1,9 +1,9 @@
-"""One run of `paper`: a program of `paper_programs.py`, and the figures of the run.
+"""One run of `paper`: a program of `programs.py`, and the figures of the run.
 
 A run reads either for a fixed time or a fixed number of records. It is measured where records
 arrive: each subtask of the sink notes how many have come, when the first moments were over (code
 that runs for the first time, state that has no keys yet), when the last came, the longest time
-without any, and when each barrier reached it. `paper_statistics.py` compares the runs.
+without any, and when each barrier reached it. `statistics.py` compares the runs.
 """
 
 from __future__ import annotations

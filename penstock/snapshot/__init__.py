@@ -12,5 +12,5 @@ that executes the commands guarantees:
 
 Start reading at `protocols/aligned.py`, `protocols/aligned_cyclic.py` and
 `coordination/coordinator.py`, then `metadata/manifest.py`, `storage/store.py` and
-`state/keyed_table.py`.
+`state/table/keyed_table.py`.
 """

@@ -4,9 +4,9 @@ In Flink, it is called `StreamGraph`.
 `compile.py` compiles the graph to chains and links, and `penstock.runtime.operators` runs the
 operators.
 
-A feedback (`feedback.py`) is an operator that never runs. It represents a stream whose producers
-are added later. Its outgoing edges lead to its readers, and its incoming edges come from the
-streams that close it. `JobGraph.connections` connects the producers directly with the readers.
+A feedback (`streams/feedback.py`) is an operator that never runs. It represents a stream whose
+producers are added later. Its outgoing edges lead to its readers, and its incoming edges come from
+the streams that close it. `JobGraph.connections` connects the producers directly with the readers.
 """
 
 from __future__ import annotations

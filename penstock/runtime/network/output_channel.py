@@ -2,8 +2,8 @@
 
 Partitioners append records to the buffer of an output channel. To *seal* the buffer is to make
 batches of its records. The task seals the buffer when it is large enough, or when partial batches
-are sent (`partial_batches.py`). Sealed batches wait in the channel until there are
-credits for them. While sealed batches wait, the task takes no more input: this is backpressure.
+are sent (`task/partial_batches.py`). Sealed batches wait in the channel until there are credits for
+them. While sealed batches wait, the task takes no more input: this is backpressure.
 
 No function here awaits. Elements for another process are passed to a `Sender`.
 """

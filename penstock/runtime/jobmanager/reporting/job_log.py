@@ -1,6 +1,6 @@
 """Log the events of a job in the process of its JobManager.
 
-Restarts are not logged here, because the client reports them (`job_warnings.py`).
+Restarts are not logged here, because the client reports them (`client/job_warnings.py`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,156 @@
+"""Files, folders, modules and classes that pages, docstrings and comments name do exist."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import io
+import json
+import re
+import tokenize
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("penstock", "tests", "bench", "examples", "docs")
+MODULES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "tests/README.md",
+]
+
+#: Files of a user's program, of results, and of other projects.
+OTHER_FILES = {
+    "JOB.py",
+    "PROGRAM.py",
+    "PROTOCOL.md",  # of Delta Lake
+    "conftest.py",
+    "counts.py",
+    "job.py",
+    "latency.md",
+    "paper.md",
+    "penstock.toml",
+    "rules.py",
+    "words.py",
+}
+#: Names that begin like a module: loggers, a file, and a module that is refused.
+NO_MODULES = {"penstock.jobmanager", "penstock.taskmanager", "penstock.toml", "penstock.table"}
+#: Classes of other projects. Where the text names Flink nearby, its classes need no entry.
+OTHER_CLASSES = {"CalendarInterval", "QueryableState"}
+#: A page with columns of Flink's classes.
+FLINK_PAGES = ("docs/inside/style.md", "docs/reference/pyflink.md")
+
+FILE = re.compile(r"(?<![\[\w/.*<-])(?:[\w-]+/)*[\w-]+\.(?:py|pyi|md|toml|yml)\b(?!/|\.?\w)")
+FOLDER = re.compile(rf"`((?:{'|'.join(FOLDERS)}|runtime|snapshot|dataflow|connectors)/[\w/-]*)`")
+DOTTED = re.compile(r"(?<![\w./-])(?:penstock|tests|bench)(?:\.[A-Za-z_]\w*)+")
+CLASS = re.compile(r"`([A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+)(?:\.\w+)*(?:\([^`]*\))?`")
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """Yield the prose of a page, or the docstrings and comments of a module."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        yield re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+
+
+TEXTS = {path.relative_to(ROOT).as_posix(): "\n".join(_texts(path)) for path in [*PAGES, *MODULES]}
+
+
+def _places(name: str) -> Iterator[Path]:
+    """Yield the folders from which a text may name a file.
+
+    These are its own folder, those above it, the package and `bench`.
+    """
+    folder = (ROOT / name).parent
+    yield from (ROOT, ROOT / "penstock", ROOT / "bench")
+    while folder != ROOT:
+        yield folder
+        folder = folder.parent
+
+
+def _wrong(pattern: re.Pattern[str], is_right: Callable[[str, re.Match[str]], bool]) -> str:
+    """Return a line for each match that is wrong, with the file that has it."""
+    wrong = {
+        f"{name}: {found[0]}"
+        for name, text in TEXTS.items()
+        for found in pattern.finditer(text)
+        if not is_right(name, found)
+    }
+    return "\n".join(sorted(wrong))
+
+
+@pytest.mark.parametrize("pattern", [FILE, FOLDER], ids=["files", "folders"])
+def test_the_files_and_folders_that_a_text_names_exist(pattern: re.Pattern[str]):
+    def exists(name: str, found: re.Match[str]) -> bool:
+        path = found[0].strip("`")
+        return path in OTHER_FILES or any((place / path).exists() for place in _places(name))
+
+    assert _wrong(pattern, exists) == ""
+
+
+def _can_be_imported(dotted: str) -> bool:
+    parts = dotted.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:count]))
+        except ImportError:
+            continue
+        for part in parts[count:]:
+            if not hasattr(found, part):
+                return False
+            found = getattr(found, part)
+        return True
+    return False
+
+
+def test_the_modules_that_a_text_names_exist():
+    def exists(_: str, found: re.Match[str]) -> bool:
+        return found[0] in OTHER_FILES | NO_MODULES or _can_be_imported(found[0])
+
+    assert _wrong(DOTTED, exists) == ""
+
+
+def _names_of_code() -> set[str]:
+    """Return the names that occur in the code of the repository."""
+    names = set(dir(builtins))
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                    names.add(name)
+                case ast.Name(id=name) | ast.Attribute(attr=name):
+                    names.add(name)
+                case ast.alias(name=name):
+                    names.add(name.rpartition(".")[2])
+    return names
+
+
+def test_the_classes_that_a_text_names_exist():
+    pyflink = json.loads((Path(__file__).parent / "data" / "pyflink_names.json").read_text("utf-8"))
+    known = _names_of_code() | set(pyflink["names"]) | OTHER_CLASSES
+
+    def exists(name: str, found: re.Match[str]) -> bool:
+        near = found.string[max(0, found.start() - 120) : found.end() + 60]
+        return found[1] in known or name in FLINK_PAGES or "Flink" in near
+
+    assert _wrong(CLASS, exists) == ""
+
+
+def test_the_patterns_find_what_they_look_for():
+    text = "`snapshot/nowhere.py`, `runtime/nowhere/`, penstock.nowhere.It and `NoSuchClass(1)`."
+    assert FILE.findall(text) == ["snapshot/nowhere.py"]
+    assert FOLDER.findall(text) == ["runtime/nowhere/"]
+    assert DOTTED.findall(text) == ["penstock.nowhere.It"]
+    assert CLASS.findall(text) == ["NoSuchClass"]
+    assert not _can_be_imported("penstock.nowhere.It") and _can_be_imported("penstock.DataStream")
