@@ -46,7 +46,6 @@ if TYPE_CHECKING:
         AsyncRetryStrategy,
         async_retry_predicates,
     )
-    from penstock.dataflow.async_io.async_data_stream import AsyncDataStream
     from penstock.dataflow.columns import BatchFunction, ColumnTimestamps
     from penstock.dataflow.config import (
         CheckpointConfig,
@@ -162,11 +161,12 @@ if TYPE_CHECKING:
         KeyedStream,
         WindowedStream,
     )
-    from penstock.dataflow.streams.joins.interval_joins import (
+    from penstock.dataflow.streams.async_data_stream import AsyncDataStream
+    from penstock.dataflow.streams.interval_join import (
         IntervalJoin,
         IntervalJoined,
     )
-    from penstock.dataflow.streams.joins.window_joins import (
+    from penstock.dataflow.streams.joined_streams import (
         CoGroupedStreams,
         JoinedStreams,
     )

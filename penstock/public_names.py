@@ -15,7 +15,7 @@ _WHERE = {
     "penstock.dataflow.async_io": (
         "AsyncFunction AsyncRetryPredicate AsyncRetryStrategy async_retry_predicates"
     ),
-    "penstock.dataflow.async_io.async_data_stream": "AsyncDataStream",
+    "penstock.dataflow.streams.async_data_stream": "AsyncDataStream",
     "penstock.dataflow.columns": "BatchFunction ColumnTimestamps",
     "penstock.dataflow.config": (
         "CheckpointConfig CheckpointStorage CheckpointingMode Configuration "
@@ -57,8 +57,8 @@ _WHERE = {
         "AllWindowedStream BroadcastConnectedStream BroadcastStream CachedDataStream "
         "ConnectedStreams DataStream FeedbackStream IterativeStream KeyedStream WindowedStream"
     ),
-    "penstock.dataflow.streams.joins.interval_joins": "IntervalJoin IntervalJoined",
-    "penstock.dataflow.streams.joins.window_joins": "CoGroupedStreams JoinedStreams",
+    "penstock.dataflow.streams.interval_join": "IntervalJoin IntervalJoined",
+    "penstock.dataflow.streams.joined_streams": "CoGroupedStreams JoinedStreams",
     "penstock.dataflow.streams.operator_settings": "DataStreamSink",
     "penstock.dataflow.time": (
         "AscendingTimestampsWatermarks BoundedOutOfOrdernessWatermarks Duration Instant "

@@ -35,7 +35,7 @@ from penstock.dataflow.streams.methods.rolling_aggregations import RollingAggreg
 from penstock.dataflow.streams.methods.transformations import StreamTransformations
 from penstock.dataflow.streams.stream_partitioning import FixedPartitioning, StreamPartitioning
 from penstock.dataflow.streams.stream_windows import KeyedStreamWindows, StreamWindows
-from penstock.dataflow.streams.windowed_streams import BaseWindowedStream
+from penstock.dataflow.streams.windowed_stream import BaseWindowedStream
 from penstock.dataflow.type_variables import K_co, T1_co, T2_co, T_co
 from penstock.dataflow.windows import (
     AllWindowFunction,

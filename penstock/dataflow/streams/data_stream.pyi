@@ -42,16 +42,16 @@ from penstock.dataflow.streams.connected_streams import (
 from penstock.dataflow.streams.connecting import StreamConnecting
 from penstock.dataflow.streams.derived import DerivedStreams, KeyedDerivedStreams
 from penstock.dataflow.streams.grouped_stream import StreamColumns
-from penstock.dataflow.streams.joins.interval_joins import IntervalJoin
+from penstock.dataflow.streams.interval_join import IntervalJoin
+from penstock.dataflow.streams.joined_streams import CoGroupedStreams, JoinedStreams
 from penstock.dataflow.streams.joins.stream_joins import KeyedStreamJoins, StreamJoins
-from penstock.dataflow.streams.joins.window_joins import CoGroupedStreams, JoinedStreams
 from penstock.dataflow.streams.key_selectors import KeyFields
 from penstock.dataflow.streams.methods.keyed_transformations import KeyedTransformations
 from penstock.dataflow.streams.methods.rolling_aggregations import RollingAggregations
 from penstock.dataflow.streams.methods.transformations import StreamTransformations
 from penstock.dataflow.streams.stream_partitioning import FixedPartitioning, StreamPartitioning
 from penstock.dataflow.streams.stream_windows import KeyedStreamWindows, StreamWindows
-from penstock.dataflow.streams.windowed_streams import BaseWindowedStream
+from penstock.dataflow.streams.windowed_stream import BaseWindowedStream
 from penstock.dataflow.time import TimeDomain
 from penstock.dataflow.type_variables import K, K_co, R, T1_co, T2_co, T_co, V
 from penstock.dataflow.windows import (

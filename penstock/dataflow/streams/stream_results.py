@@ -12,8 +12,8 @@ from penstock.dataflow.functions import SinkFunction, check_function
 from penstock.dataflow.program import CloseableIterator
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.streams.building import OperatorInput, add_sink, keeps_type
-from penstock.dataflow.streams.derived.record_table import RecordTable
 from penstock.dataflow.streams.operator_settings import DataStreamSink, OperatorSettings
+from penstock.dataflow.streams.record_table import RecordTable
 from penstock.dataflow.type_variables import T, T_co
 from penstock.dataflow.types import TypeInformation, Types
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from penstock import GraphError, Row, StreamExecutionEnvironment
-from penstock.dataflow.streams.derived.record_table import RecordTable
+from penstock.dataflow.streams.record_table import RecordTable
 
 
 class Pair(NamedTuple):

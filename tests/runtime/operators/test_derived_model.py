@@ -15,9 +15,9 @@ import pytest
 
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.output_tag import OutputTag
-from penstock.dataflow.streams.derived.history_join import HistoryJoin
-from penstock.dataflow.streams.derived.record_functions import FirstOfKey, StatefulMap, TopK
-from penstock.dataflow.streams.derived.state_tracking import StateTracking
+from penstock.dataflow.streams.history_join import HistoryJoin
+from penstock.dataflow.streams.record_functions import FirstOfKey, StatefulMap, TopK
+from penstock.dataflow.streams.state_tracking import StateTracking
 from penstock.dataflow.time import MAX_WATERMARK, MIN_WATERMARK
 from penstock.runtime.operators.factory import make_operator
 from tests.runtime.operators.windowing.harness import Windows

@@ -8,9 +8,9 @@ from typing import Any
 import trio
 
 from penstock.dataflow.async_io import AsyncFunction, AsyncRetryStrategy
-from penstock.dataflow.async_io.async_data_stream import AsyncDataStream
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.streams import DataStream
+from penstock.dataflow.streams.async_data_stream import AsyncDataStream
 from penstock.dataflow.time import WatermarkStrategy
 from tests.simulation.random_jobs.functions import (
     Hop,

@@ -16,8 +16,8 @@ from penstock.dataflow.graph.event_time import gives_timestamps
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
 from penstock.dataflow.state import StateTtlConfig
 from penstock.dataflow.streams.building import add_filter, add_map
-from penstock.dataflow.streams.derived.record_functions import FirstOfKey, RandomSample
-from penstock.dataflow.streams.windowed_streams import BaseWindowedStream
+from penstock.dataflow.streams.record_functions import FirstOfKey, RandomSample
+from penstock.dataflow.streams.windowed_stream import BaseWindowedStream
 from penstock.dataflow.type_variables import S_co, T_co
 from penstock.dataflow.windows import (
     SlidingEventTimeWindows,

@@ -13,9 +13,9 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.building import add_keyed_process, add_map
-from penstock.dataflow.streams.derived.history_join import HistoryJoin
-from penstock.dataflow.streams.derived.record_functions import StatefulMap, TopK
-from penstock.dataflow.streams.derived.state_tracking import StateTracking
+from penstock.dataflow.streams.history_join import HistoryJoin
+from penstock.dataflow.streams.record_functions import StatefulMap, TopK
+from penstock.dataflow.streams.state_tracking import StateTracking
 from penstock.dataflow.time import TimeDomain
 
 __all__ = ["KeyedDerivedStreams"]

@@ -13,15 +13,15 @@ from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.joins.key_types import check_key_types
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.building import OperatorInput, add_as_of_join, add_table_join
-from penstock.dataflow.streams.joins.as_of_joins import as_of_join_operation
-from penstock.dataflow.streams.joins.interval_joins import AddOperator, IntervalJoin
-from penstock.dataflow.streams.joins.table_joins import table_join_operation
-from penstock.dataflow.streams.joins.window_joins import (
+from penstock.dataflow.streams.interval_join import AddOperator, IntervalJoin
+from penstock.dataflow.streams.join_arguments import table_join_operation
+from penstock.dataflow.streams.joined_streams import (
     CoGroupedStreams,
     JoinedStreams,
     co_grouped_streams,
     joined_streams,
 )
+from penstock.dataflow.streams.joins.as_of_joins import as_of_join_operation
 
 __all__ = ["KeyedStreamJoins", "StreamJoins"]
 

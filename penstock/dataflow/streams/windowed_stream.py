@@ -14,8 +14,8 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function, ReduceFunction, check_function
 from penstock.dataflow.output_tag import OutputTag, check_output_tag
 from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
-from penstock.dataflow.streams.methods.ranking import TopKAggregate
 from penstock.dataflow.streams.operator_settings import declare_type
+from penstock.dataflow.streams.ranking import TopKAggregate
 from penstock.dataflow.type_variables import S_co, T_co
 from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows import (

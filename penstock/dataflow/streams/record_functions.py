@@ -19,7 +19,7 @@ from penstock.dataflow.state import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from penstock.dataflow.streams.methods.ranking import Ranking
+from penstock.dataflow.streams.ranking import Ranking
 from penstock.dataflow.time import MAX_WATERMARK
 
 __all__ = ["FinalTopK", "FirstOfKey", "RandomSample", "StatefulMap", "TopK"]
