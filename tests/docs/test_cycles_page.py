@@ -1,10 +1,12 @@
-"""The program of the page on loops prints what the page says."""
+"""The programs of the page on loops print what the page says."""
 
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.processes.harness import PATIENCE
 
@@ -13,8 +15,9 @@ PAGE = (ROOT / "docs" / "guides" / "cycles.md").read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"```python\n(from penstock.*?)```\n+```text\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_the_program_prints_what_the_page_says(tmp_path: Path):
-    ((program, expected),) = PROGRAMS
+@pytest.mark.parametrize("number", range(2))
+def test_a_program_prints_what_the_page_says(number: int, tmp_path: Path):
+    program, expected = PROGRAMS[number]
     (tmp_path / "job.py").write_text(program)
     done = subprocess.run(
         [sys.executable, "job.py"],

@@ -1,20 +1,17 @@
-"""The program of the README that reads and writes tables is run as it stands there; the demo."""
+"""The first program of the page on Spark is run as it stands there; the demo."""
 
 import re
 from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "guides" / "spark.md"
 
 
-def test_the_tables_of_the_readme(spark, tmp_path, monkeypatch):
+def test_the_tables_of_the_page(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    [program] = [
-        block
-        for block in re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
-        if "SparkTableSource" in block
-    ]
+    program, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert "SparkTableSink" in program
     lines = [(f"module{i % 7}", i) for i in range(1000)]
     spark.createDataFrame(lines, "module STRING, number INT").write.saveAsTable("lines")
     spark.sql("CREATE TABLE counts (module STRING, n BIGINT) USING parquet")
