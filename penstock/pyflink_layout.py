@@ -29,7 +29,7 @@ _REFUSED = {
 
 
 class RefusedModules:
-    """Finds no module, and says what to use instead of a module of PyFlink.
+    """Refuses modules of PyFlink, with an error that names an alternative.
 
     Python asks it for a module that no other finder has found.
     """

@@ -40,7 +40,7 @@ def state_kinds(handles: Iterable[KeyedHandle]) -> dict[str, str]:
 def operator_states(manifest: Manifest, operator: str) -> list[dict[str, Any]]:
     """Return the name, the kind and the number of elements of each operator state.
 
-    The number is that of all subtasks. Of a broadcast state it is that of one copy.
+    The number is that of all subtasks. Broadcast state counts as one copy.
     """
     states: dict[str, dict[str, Any]] = {}
     for handle in manifest.handles:

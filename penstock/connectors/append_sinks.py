@@ -22,8 +22,8 @@ __all__ = ["FunctionSink", "PrintSink"]
 class PrintSink(Sink[Any]):
     """Prints each record as a line, at least once. (Flink: `print()`.)
 
-    A line contains `str(record)`. With a type, it contains what Flink prints for a record of this
-    type: `+I[1,a]` for a row, `(a,1.5)` for a tuple, `true` for a boolean.
+    A line contains `str(record)`. With a type, it has the text that Flink prints for a record of
+    this type: `+I[1,a]` for a row, `(a,1.5)` for a tuple, `true` for a boolean.
 
     If the parallelism is above 1, the line begins with the number of
     the subtask, counted from 1: `3> record`. With the prefix `a`, this line is `a:3> record`. With

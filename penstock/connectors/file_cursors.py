@@ -331,7 +331,7 @@ def _good_records(
     cursor: LineCursor | CompressedLineCursor,
     bad: BadLines,
 ) -> list[Any]:
-    """Return the records of the valid lines in `data`, of which at least one line is bad.
+    """Return the records of the valid lines in `data`, which has at least one bad line.
 
     Raises:
         JobError: if bad lines are not skipped.

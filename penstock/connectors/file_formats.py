@@ -32,9 +32,9 @@ class FileFormat(ABC, Generic[T]):
             mark at the beginning of a UTF-8 file is skipped.
         errors: the way to handle text that cannot be decoded or encoded, such as `strict` or
             `replace`. `bytes.decode` has a parameter of the same name and meaning.
-        on_error: what a source does about a line or row that cannot be decoded or is not valid.
-            "fail" fails the job, and names the file and the place. "skip" leaves out the line,
-            counts it, and logs a warning.
+        on_error: how a source handles a line or row that cannot be decoded or is not valid. "fail"
+            fails the job, and names the file and the place. "skip" leaves out the line, counts it,
+            and logs a warning.
 
     Raises:
         GraphError: if `encoding`, `errors` or `on_error` is unknown, or the encoding is not like
@@ -155,7 +155,7 @@ class TextLines(LineFormat[str]):
     Arguments:
         encoding: the name of the text encoding; see `FileFormat`.
         errors: the way to handle text that cannot be decoded or encoded; see `FileFormat`.
-        on_error: what a source does about a bad line, "fail" or "skip"; see `FileFormat`.
+        on_error: how a source handles a bad line, "fail" or "skip"; see `FileFormat`.
     """
 
     extension = ".txt"
@@ -174,7 +174,7 @@ class JsonLines(LineFormat[Any]):
     Arguments:
         encoding: the name of the text encoding; see `FileFormat`.
         errors: the way to handle text that cannot be decoded or encoded; see `FileFormat`.
-        on_error: what a source does about a bad line, "fail" or "skip"; see `FileFormat`.
+        on_error: how a source handles a bad line, "fail" or "skip"; see `FileFormat`.
     """
 
     extension = ".jsonl"
@@ -201,7 +201,7 @@ class CsvRows(FileFormat[Any]):
     Arguments:
         encoding: the name of the text encoding; see `FileFormat`.
         errors: the way to handle text that cannot be decoded or encoded; see `FileFormat`.
-        on_error: what a source does about a bad line, "fail" or "skip"; see `FileFormat`.
+        on_error: how a source handles a bad line, "fail" or "skip"; see `FileFormat`.
         fields: the names of the columns, or None. If it is None, a source takes the names from the
             header of each file. A sink takes the names from the first record of each file.
         header: whether the first row of each file contains the names of the columns.

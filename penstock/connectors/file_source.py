@@ -347,7 +347,7 @@ def ends_of(path: Path, size: int) -> str:
 
 
 def unreadable(path: Path, error: OSError) -> JobError:
-    """Return the error for a listed file that cannot be read any more."""
+    """Return the error for a listed file that can no longer be read."""
     if isinstance(error, FileNotFoundError):
         return JobError(
             f"{path} has vanished since the job listed it: restore it, or start the job afresh "

@@ -270,8 +270,8 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings, PythonDependencySettings)
         """Run the program until the job has ended, and return its result.
 
         The job consists of the operators that were added since the last execution, and of all
-        operators that they read from. `execute_and_collect`, `take` and `show` execute only what
-        they return, so sinks that were added before them are part of this job.
+        operators that they read from. `execute_and_collect`, `take` and `show` execute only the
+        operators before their stream, so sinks that were added before are part of this job.
 
         Arguments:
             job_name: the name of the job. If it is None, the name in the settings is used.

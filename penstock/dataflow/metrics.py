@@ -189,7 +189,7 @@ class Distribution(Metric):
 
 
 class _Gauge(Metric):
-    """Returns what a function returns.
+    """Returns the value of a function.
 
     Arguments:
         identifier: the whole name of the gauge, for a warning.
@@ -295,7 +295,7 @@ class MetricGroup:
         return self._metric(name, Distribution, Distribution)
 
     def gauge(self, name: str, obj: Callable[[], Any]) -> None:
-        """Add a gauge, whose value is what a function returns.
+        """Add a gauge that reports the result of a function.
 
         The function is called about twice a second, between the batches of the operator. If it
         raises an error, the gauge has no value, and the first error is logged.

@@ -20,7 +20,7 @@ class RecordCodec(Protocol):
         """A function that returns the list of records of such bytes."""
 
     def schemas(self) -> list[Any]:
-        """Return what another job needs to know of the record classes, as plain values."""
+        """Return a description of the record classes for another job, as plain values."""
 
     def reading(self, schemas: Sequence[Any]) -> RecordCodec:
         """Return a codec for bytes of another job, given the schemas of that job."""

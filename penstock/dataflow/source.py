@@ -261,9 +261,9 @@ class Source(ABC, Generic[T_co]):
 
     @property
     def ends(self) -> bool:
-        """Whether the source ends by itself.
+        """Whether the source ends on its own.
 
-        A source whose splits have ends may go on finding new splits, and then never ends.
+        A source with finite splits may find new splits without end, and then never ends.
         """
         return self.bounded
 

@@ -89,7 +89,7 @@ def _print_reports() -> None:
 
 
 def _is_script() -> bool:
-    """Return whether this process runs a program by itself, and no command line does."""
+    """Return whether this process runs a program directly, and not by a command line."""
     # When the process exits, the module has no name of its file any more.
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None) or ""

@@ -90,9 +90,9 @@ class StateEntry:
             `broadcast`.
         group: the key group of the key; None for operator state.
         key: the key; None for operator state.
-        part: what identifies the entry among those of the key: the key of an entry of a map, the
-            index of an element of a list, or a list of the parts of a window or timer. None if a
-            key has only one entry.
+        part: the part that identifies the entry among those of the key: the key of an entry of a
+            map, the index of an element of a list, or a list of the parts of a window or timer.
+            None if a key has only one entry.
         value: the value.
         last_used_ms: the time of the last use of a value that expires, in milliseconds since the
             epoch; None if it does not expire.

@@ -23,8 +23,8 @@ void                    null                   None; not written
 a user-defined type     as its SQL type        as its SQL type; not written
 
 NULL is None, also within lists, maps and structs. A timestamp is an instant. Sources return it with
-the zone UTC, whatever the time zone of the session is. Sinks accept a timestamp with any zone, and
-refuse one without a zone. Spark cannot write a CalendarInterval to a file; cast it to a string.
+the zone UTC, in any time zone of the session. Sinks accept a timestamp with any zone, and refuse
+one without a zone. Spark cannot write a CalendarInterval to a file; cast it to a string.
 
 The Arrow type of a column is chosen by its Spark type, and not by the type in the file, because
 Parquet stores intervals as plain numbers. No function of this module needs a Spark session. The

@@ -35,7 +35,7 @@ def checked_aliases(what: str, name: str, aliases: Iterable[str]) -> tuple[str, 
 
 
 class UsedNames:
-    """The names and former names of several states or fields, none of which is used twice.
+    """The names and former names of several states or fields. No name is used twice.
 
     Arguments:
         things: what has these names, for error messages.

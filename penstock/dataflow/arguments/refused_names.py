@@ -1,6 +1,6 @@
 """List the names of `pyflink.common` and `pyflink.datastream` that Penstock does not have.
 
-Each has a sentence that says what to use. An import of such a name raises an error with it.
+Each has a sentence that names the alternative. An import of such a name raises an error with it.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class AsyncRetryStrategy(ABC):
 
     @abstractmethod
     def get_retry_predicate(self) -> AsyncRetryPredicate:
-        """Return what decides whether a result or an error is worth another request."""
+        """Return the predicate that decides whether a request is repeated."""
 
     @staticmethod
     def no_restart() -> AsyncRetryStrategy:

@@ -185,7 +185,7 @@ class ExecutionSettings:
     _state_backend: StateBackend | None = None
 
     def set_state_backend(self, state_backend: StateBackend) -> Self:
-        """Choose the database for state that is not small. Penstock uses memory by itself.
+        """Choose the database for state that is not small. Penstock uses memory on its own.
 
         `EmbeddedSQLiteStateBackend` and `EmbeddedRocksDBStateBackend` choose one; other backends
         leave the setting `cold_store` as it is.

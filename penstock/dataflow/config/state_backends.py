@@ -96,7 +96,7 @@ class EmbeddedRocksDBStateBackend(PyFlinkNames, StateBackend):
         return self._storage_paths
 
     def set_predefined_options(self, options: PredefinedOptions) -> None:
-        """Accept options for RocksDB, which Penstock tunes by itself."""
+        """Accept options for RocksDB, and ignore them."""
         self._options = options
         _note("set_predefined_options")
 
@@ -105,7 +105,7 @@ class EmbeddedRocksDBStateBackend(PyFlinkNames, StateBackend):
         return self._options
 
     def set_number_of_transfer_threads(self, number_of_transfer_threads: int) -> None:
-        """Accept the number of threads that transfer files, which Penstock chooses by itself."""
+        """Accept the number of threads that transfer files, and ignore it."""
         name = "number_of_transfer_threads"
         self._threads = whole_number(name, number_of_transfer_threads, least=1)
         _note(f"set_{name}")

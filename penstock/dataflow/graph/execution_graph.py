@@ -35,7 +35,8 @@ class OperatorInfo:
         has_end_input: whether the class of the operator's function defines `end_input`.
         has_operator_state: whether the operator has operator state.
         former_uid: the uid of the operator in older snapshots; None if it is the same.
-        detail: the class or folder that tells the operator from others of its name; may be empty.
+        detail: the class or folder that distinguishes the operator from others of its name; may be
+            empty.
     """
 
     id: int

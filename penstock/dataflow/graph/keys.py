@@ -8,7 +8,7 @@ equality cannot be expressed by bytes (NaN, sets, arbitrary objects) are refused
 The canonical bytes begin with a letter. Values of different types that can be equal to each other
 have the same letter:
 
-    n  None                           i I d q  numbers, by their exact value, whatever their type
+    n  None                           i I d q  numbers of any type, by their exact value
     s  str                            b  bytes
     z  aware datetime, the instant    f  aware datetime in an hour that a zone skips or repeats
     w  naive datetime                 D  date

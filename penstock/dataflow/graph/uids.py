@@ -71,7 +71,7 @@ def assign_uids(graph: JobGraph) -> dict[int, str]:
 
 
 def _assigned(graph: JobGraph, given: Mapping[int, str | None]) -> dict[int, str]:
-    """Return the uids of all operators, of which some are given by the user."""
+    """Return the uids of all operators. The user has set some of them."""
     uids = {id: uid for id, uid in given.items() if uid is not None}
     seen: dict[str, int] = {}
     names = {one.id: one.name for one in graph.operators if one.kind is OperatorKind.FEEDBACK}

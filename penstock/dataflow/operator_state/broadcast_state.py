@@ -1,4 +1,4 @@
-"""Define broadcast state: a map of which every subtask of an operator has a copy."""
+"""Define broadcast state: a map, with a copy in every subtask of an operator."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class OperatorStateStore(ABC):
         """Return the union list state with the descriptor's name.
 
         Whenever the job is restored, each subtask gets the elements of all subtasks. The function
-        selects those that it needs.
+        selects the elements that it needs.
         """
 
     @abstractmethod
@@ -105,7 +105,7 @@ class FunctionSnapshotContext(ABC):
 class CheckpointedFunction(ABC):
     """The interface of functions with operator state. (Flink: `CheckpointedFunction`.)
 
-    A function of any operator, and a sink function, implements it beside its own class:
+    A function of any operator, and a sink function, implements it in addition to its own class:
 
         class Batching(FlatMapFunction, CheckpointedFunction):
             def initialize_state(self, context):
@@ -131,7 +131,7 @@ class CheckpointedFunction(ABC):
 
     @abstractmethod
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        """Put into the state what the snapshot must contain. Called at each barrier."""
+        """Put the data for the snapshot into the state. Called at each barrier."""
 
 
 def checkpointed_function(function: Any) -> CheckpointedFunction | None:

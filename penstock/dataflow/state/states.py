@@ -57,7 +57,7 @@ class AppendingState(State, Generic[IN_contra, OUT_co]):
 
 
 class MergingState(AppendingState[IN_contra, OUT_co]):
-    """An appending state, of which several can be merged to one. (Flink: `MergingState`.)"""
+    """An appending state. Several of them can be merged to one. (Flink: `MergingState`.)"""
 
 
 class ReducingState(MergingState[T, T]):
@@ -85,7 +85,7 @@ class AggregatingState(MergingState[IN_contra, OUT_co]):
 class ListState(MergingState[T, list[T]]):
     """A state that stores a list of values per key. (Flink: `ListState`.)
 
-    Each element is stored by itself. So adding an element costs the same for a long list as for a
+    Each element is stored separately. So adding an element costs the same for a long list as for a
     short one, and a snapshot writes only the elements that are new or changed.
     """
 
@@ -111,7 +111,7 @@ class ListState(MergingState[T, list[T]]):
 class MapState(State, Generic[K, V]):
     """A state that stores a map per key. (Flink: `MapState`.)
 
-    Each entry is stored by itself. So an access costs the same for a large map as for a small one,
+    Each entry is stored separately. So an access costs the same for a large map as for a small one,
     and a snapshot writes only the entries that are new or changed. The keys of the map have the
     types of keys, which `docs/guides/types.md` lists.
     """

@@ -85,7 +85,7 @@ class OperatorInput:
         return OperatorInput(self.environment, outputs, key_selector)
 
     def broadcast(self) -> OperatorInput:
-        """Return the same records, all of which each subtask gets."""
+        """Return a stream that sends each record to all subtasks."""
         return OperatorInput(self.environment, partitioned(self.outputs, Partitioning.BROADCAST))
 
     def gathered(self) -> OperatorInput:

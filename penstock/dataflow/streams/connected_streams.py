@@ -138,7 +138,7 @@ class BaseConnectedStreams:
 
 
 class BroadcastStream(Generic[T_co]):
-    """A stream of which every subtask gets all records. (Flink: `BroadcastStream`.)
+    """A stream that sends all records to every subtask. (Flink: `BroadcastStream`.)
 
     It is connected with another stream: `other.connect(stream.broadcast(descriptor))`.
 

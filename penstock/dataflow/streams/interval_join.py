@@ -38,7 +38,8 @@ _MOST = 2**60
 
 
 class IntervalJoin(PyFlinkNames, Generic[T1_co, T2_co]):
-    """Two keyed streams whose records are to be joined. (Flink: `KeyedStream.IntervalJoin`.)
+    """Two keyed streams, before the interval of their join is set. (Flink:
+    `KeyedStream.IntervalJoin`.)
 
     Arguments:
         add: adds the operator of the join to the program, and returns its output.

@@ -96,7 +96,7 @@ class CoGroupedStreams(_BeforeWhere[T1_co, T2_co]):
 
 
 class JoinedStreamsWhere(PyFlinkNames, Generic[T1_co, T2_co, K_co]):
-    """Two streams, of which the first has a key. (Flink: `JoinedStreams.Where`.)
+    """Two streams; the first has a key. (Flink: `JoinedStreams.Where`.)
 
     Arguments:
         pair: the streams.

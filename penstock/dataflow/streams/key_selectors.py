@@ -1,4 +1,4 @@
-"""Check what a program passes to `key_by`: a function, or fields of the records."""
+"""Check the argument of `key_by`: a function, or fields of the records."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class OperatorSettings:
         return self
 
     def force_non_parallel(self) -> Self:
-        """Run the operator with one subtask, whatever the parallelism of the job is."""
+        """Run the operator with one subtask, at any parallelism of the job."""
         operator = self._operator("force_non_parallel()")
         operator.parallelism, operator.non_parallel_reason = 1, "force_non_parallel() was called"
         return self

@@ -102,7 +102,7 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W,
             output_type: the type of the results, which are checked; see `docs/guides/types.md`.
             inverse: for sliding windows, a function `(result, leaving)` that returns the result
                 without the part that leaves the window: for a sum, `lambda a, b: a - b`. A window
-                is then computed from the window before it, whatever its size. (Discretized Streams:
+                of any size is then computed from the window before it. (Discretized Streams:
                 `reduceByWindow`.)
 
         Raises:

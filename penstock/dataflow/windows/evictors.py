@@ -108,7 +108,7 @@ class _OneSidedEvictor(Evictor[T, Any]):
         window: Any,
         evictor_context: Evictor.EvictorContext,
     ) -> None:
-        """Remove records, unless that is to happen after the window function."""
+        """Remove records before the window function, if the evictor is set to do so."""
         del size, window, evictor_context
         if not self.do_evict_after and elements:
             self.evict(elements)
@@ -120,7 +120,7 @@ class _OneSidedEvictor(Evictor[T, Any]):
         window: Any,
         evictor_context: Evictor.EvictorContext,
     ) -> None:
-        """Remove records, if that is to happen after the window function."""
+        """Remove records after the window function, if the evictor is set to do so."""
         del size, window, evictor_context
         if self.do_evict_after and elements:
             self.evict(elements)

@@ -16,7 +16,7 @@ CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 
 
 class CountTrigger(Trigger):
-    """Fires when a window has received a number of records since it fired last.
+    """Fires when a window has received a number of records since it last fired.
 
     (Flink: `CountTrigger`.)
 

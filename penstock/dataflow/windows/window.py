@@ -136,7 +136,8 @@ class GlobalWindow(tuple[()], Window):
 class TimeWindowSerializer:
     """Stands for the encoding of time windows. Window assigners of PyFlink programs return it.
 
-    Penstock encodes windows by itself, and does not use it. (PyFlink: `TimeWindowSerializer`.)
+    Penstock has its own encoding of windows, and does not use it. (PyFlink:
+    `TimeWindowSerializer`.)
     """
 
 

@@ -75,7 +75,7 @@ class MergingWindowAssigner(WindowAssigner[T_contra, W]):
     def merge_windows(
         self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback
     ) -> None:
-        """Find out which windows of a key are to be merged.
+        """Find the windows of a key that must be merged.
 
         Arguments:
             windows: the windows of the key.

@@ -59,7 +59,7 @@ class AggregateFunction(Function, ABC, Generic[IN_contra, ACC, OUT_co]):
 
 
 class WindowContext(ABC, Generic[W_co]):
-    """What a window function can see besides the records."""
+    """Gives a window function access to its window, time and state."""
 
     @abstractmethod
     def window(self) -> W_co:
@@ -89,7 +89,7 @@ class ProcessWindowFunction(Function, ABC, Generic[IN_contra, OUT_co, KEY_contra
     """Makes the results of a window from its records. (Flink: `ProcessWindowFunction`.)"""
 
     class Context(WindowContext[W_co]):
-        """What the function can see besides the key and the records."""
+        """Gives the function access to its window, time and state."""
 
     @abstractmethod
     def process(
@@ -118,7 +118,7 @@ class ProcessAllWindowFunction(Function, ABC, Generic[IN_contra, OUT_co, W_contr
     """
 
     class Context(WindowContext[W_co]):
-        """What the function can see besides the records."""
+        """Gives the function access to its window, time and state."""
 
     @abstractmethod
     def process(

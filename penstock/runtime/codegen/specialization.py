@@ -45,9 +45,9 @@ def specialize(loop: F, functions: dict[str, Any], width: int | None = None) -> 
     """Return a copy of a loop in which the bodies of functions replace their calls.
 
     If `width` is given, the loop unpacks each record, which is a tuple, at once: a variable
-    replaces `record[0]`. So the caller may pass a `zip` of columns as the records. Where the loop
-    needs a whole record, it makes a tuple again. The variable of the record must be called
-    `record` in the loop, and no other variable may have that name.
+    replaces `record[0]`. So the caller may pass a `zip` of columns as the records. If the loop
+    needs a whole record, it makes a tuple again. The variable of the record must be called `record`
+    in the loop, and no other variable may have that name.
 
     Arguments:
         loop: a function at the top level of a module.

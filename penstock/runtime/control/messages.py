@@ -261,7 +261,7 @@ class Metrics:
             whether windows or timers wait for a watermark.
         tasks: [chain, subtask, busy seconds, blocked seconds, queued elements, captured, holder] of
             each task. `captured` is the number of the last snapshot for which the task has captured
-            its state. `holder` is what has the lowest watermark of the task's inputs: a list
+            its state. `holder` is the input of the task with the lowest watermark: a list
             ["channel", link, source subtask], ["split", id], ["no split"] or ["no strategy"]. It is
             None if all inputs are idle or have ended.
         back_edges: [link, source, target, queued records, bytes on disk, maximum bytes on disk]

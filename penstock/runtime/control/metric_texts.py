@@ -1,7 +1,7 @@
 """Turn the metrics of a job into text for the terminal, `logging` and the job's log.
 
-Some counters of the engine count records that are lost, or results that do not come. They get
-whole sentences, which say what to do. All others get their name and their value.
+Some counters of the engine count records that are lost, or results that do not come. They get whole
+sentences with a remedy. All others get their name and their value.
 """
 
 from __future__ import annotations

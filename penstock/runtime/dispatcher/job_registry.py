@@ -78,7 +78,7 @@ class JobRegistry:
     def load(self, write: bool = True) -> None:
         """Read the records of earlier dispatchers, and mark their running jobs as lost.
 
-        A record that cannot be read is skipped, such as one that was cut off by a full disk. Raise
+        A record that cannot be read is skipped, such as one that a full disk has truncated. Raise
         `OSError` if the folder cannot be read or a record cannot be written.
 
         Arguments:

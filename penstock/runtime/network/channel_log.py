@@ -56,7 +56,7 @@ class InFlightLog(Protocol):
 
     @property
     def empty(self) -> bool:
-        """Return whether nothing of the log must be stored."""
+        """Return whether the log has no records to store."""
 
     def parts(self) -> Iterator[LogPart | None]:
         """Yield the parts of the log in order, and None after each batch that the log encodes.
@@ -65,7 +65,7 @@ class InFlightLog(Protocol):
         """
 
     def release(self) -> None:
-        """Free the records of the log, because they are durable or not needed any more."""
+        """Free the records of the log, because they are durable or no longer needed."""
 
 
 class BatchLog:

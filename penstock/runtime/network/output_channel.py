@@ -131,8 +131,8 @@ class OutputChannel(ABC):
     def _cut_full_batches(self) -> None:
         """Make batches until at most 1.5 times `limit` records are left.
 
-        Cutting copies every record. If the records are not in the processor's cache any more,
-        copying costs as much as routing. To copy less, a batch may have 1.5 times `limit` records.
+        Cutting copies every record. If the records have left the processor's cache, copying costs
+        as much as routing. To copy less, a batch may have 1.5 times `limit` records.
         """
         pending, limit = self.pending, self.limit
         count, most = len(pending.records), limit + limit // 2

@@ -109,7 +109,7 @@ class RunningOperator(ABC):
         initialize_function(self.function, self.context)
 
     def write_state(self) -> None:
-        """Write state that the operator holds by itself into its keyed state, before a barrier."""
+        """Write the operator's own data into its keyed state, before a barrier."""
 
     def capture_operator_state(self, number: int, timestamp: int) -> OperatorStateSnapshot | None:
         """Return the operator state at the barrier of a snapshot; None if there is none.
@@ -184,14 +184,14 @@ class RunningOperator(ABC):
         return context.backend is not None and context.timers.wait_for_watermark
 
     def requests_in_flight(self) -> int:
-        """Return the number of records of which the operator may still emit results by itself."""
+        """Return the number of requests in flight."""
         return 0
 
     def drop_timers(self) -> None:
         """Remove the timers that have not fired when the operator's input has ended.
 
-        They do not fire any more, as in Flink, not even after a restore. Those by processing time
-        are counted.
+        They never fire, as in Flink, not even after a restore. Those by processing time are
+        counted.
         """
         if self.context.backend is None:
             return

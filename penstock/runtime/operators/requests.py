@@ -50,4 +50,4 @@ class OperatorRequests(Protocol):
         """Take records without a limit until the barrier of a snapshot has arrived."""
 
     def snapshot_over(self, number: int) -> None:
-        """Note that the barrier of a snapshot has arrived, or does not come any more."""
+        """Note that the barrier of a snapshot has arrived, or will not come."""

@@ -1,7 +1,7 @@
 """Decide how many records a sink's writer gets in one call, if a call has a large fixed cost.
 
 A call that sends a request takes about as long for a hundred records as for one. If each slice of
-the task were written by itself, such a writer would soon get one record in each call, because
+the task were written separately, such a writer would soon get one record in each call, because
 slices shrink until they take 1 ms. So the sink operator *gathers* the records of several slices.
 
 Gathered records are processed, as far as the task knows. So what is in flight to the task does not

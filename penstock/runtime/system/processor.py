@@ -1,4 +1,4 @@
-"""Measure the processor time of a thread, and how much of what it needs it gets."""
+"""Measure the processor time of a thread, and its share of the wanted time."""
 
 from __future__ import annotations
 

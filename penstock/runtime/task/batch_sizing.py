@@ -186,9 +186,9 @@ class BatchSizer:
 class ColumnBatchSizer(BatchSizer):
     """Computes the sizes of slices and batches of a task that processes columns.
 
-    Each call of a columnar function has a fixed cost, whatever the number of rows. Smaller slices
-    would not save this time, so the sizes are computed from the rest of a slice's duration.
-    Otherwise a function that takes 20 ms for each batch would soon get batches of one row.
+    Each call of a columnar function has a fixed cost, for any number of rows. Smaller slices would
+    not save this time, so the sizes are computed from the rest of a slice's duration. Otherwise a
+    function that takes 20 ms for each batch would soon get batches of one row.
 
     Arguments:
         target: the intended time for processing all rows in flight to the task, in seconds.

@@ -13,7 +13,7 @@ channel is left out until its receiver has taken the earlier batches
 (`OutputChannel.takes_partial`).
 
 If each task sent its records as soon as it had nothing to do, the tasks behind it would get smaller
-batches, have nothing to do earlier, and send still smaller ones. After some dozen hops, batches
+batches, have nothing to do earlier, and send still smaller ones. After several dozen hops, batches
 would hold single records. Decision record 044 has the figures.
 """
 

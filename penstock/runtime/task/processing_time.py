@@ -5,7 +5,7 @@ task is woken at that time. The work is done in pieces, and the task handles bar
 pieces. The task processes no records meanwhile.
 
 After a restore, the timers that were due while the job was down are due at once. Timers that are
-not due at the end of the input do not fire any more, as in Flink.
+not due at the end of the input never fire, as in Flink.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class SliceRunner:
     def _output_records(self) -> int:
         """Return how many records all receivers of the output want in a batch, at least.
 
-        Slow writes limit the records of the task, whatever its receivers want.
+        Slow writes limit the records of the task, even if its receivers want more.
         """
         if self._writes_slowly:
             return 1
@@ -183,7 +183,7 @@ class RequestSliceRunner(SliceRunner):
         return self.batch is not None and not self._requests.room
 
     def _output_records(self) -> int:
-        """Return 1: requests limit the records of the task, whatever its receivers want."""
+        """Return 1: requests limit the records of the task, even if its receivers want more."""
         return 1
 
     def run(self, began: float | None = None) -> None:

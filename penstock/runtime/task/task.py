@@ -66,7 +66,7 @@ class TaskListener(Protocol):
         """Handle the end of the task's bounded input."""
 
     def outside_ended(self, task: Task) -> None:
-        """Handle the end of all input from outside of the task's loop."""
+        """Handle the end of all input from outside the task's loop."""
 
 
 class Task:

@@ -106,7 +106,7 @@ class WatermarkValve:
         return [WatermarkStatus(idle=False)]
 
     def _without_channel(self, held_back: bool) -> list[TimeElement]:
-        """Handle that a channel is not live any more.
+        """Handle that a channel is no longer live.
 
         Arguments:
             held_back: whether the watermark of the channel was equal to the watermark of the task.

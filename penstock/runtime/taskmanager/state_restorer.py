@@ -105,7 +105,7 @@ class StateRestorer:
                 watermarks.restore(task.event_time.valve.watermark)
 
     def require_all_states(self, task: Task) -> None:
-        """Check that a task has requested all restored states, or drop those that it has not.
+        """Check that a task has requested all restored states, or drop the others.
 
         Must be called after the task is opened, and before its first record. If a function
         requests some of its states later, the snapshot says so, and these states are kept.
@@ -171,7 +171,8 @@ class _Unrequested:
     """The restored states of an operator that it has not requested, and its new states.
 
     Arguments:
-        modes: the mode of each operator state that is gone because the operator has none any more.
+        modes: the mode of each operator state that is dropped because the operator no longer has
+            state.
     """
 
     def __init__(self, modes: dict[str, StateMode]) -> None:

@@ -251,7 +251,7 @@ class TaskFactory:
         return frozenset(number for number in chain.inputs if self._plan.links[number].input == 1)
 
     def _outside(self, chain: Chain) -> list[ChannelId] | None:
-        """Return the input channels from outside of the chain's loop.
+        """Return the input channels from outside the chain's loop.
 
         Return None if the chain is not in a loop.
         """

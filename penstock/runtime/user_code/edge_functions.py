@@ -36,7 +36,7 @@ class EdgeFunction:
         self._users += 1
 
     def close(self) -> None:
-        """Close the function, if no other operator needs it any more."""
+        """Close the function, if no other operator still needs it."""
         if self._users:
             self._users -= 1
             if not self._users:

@@ -1,8 +1,8 @@
 """Check the types of the first records that an operator emits.
 
-A record that cannot be encoded works as long as it stays within an operator chain. Where it leaves
-its chain, it is refused even if the next task is in the same process. Otherwise the program would
-fail as soon as it runs with another parallelism, or when a snapshot contains the record.
+A record that cannot be encoded works as long as it stays within an operator chain. If it leaves its
+chain, it is refused even if the next task is in the same process. Otherwise the program would fail
+as soon as it runs with another parallelism, or when a snapshot contains the record.
 """
 
 from __future__ import annotations

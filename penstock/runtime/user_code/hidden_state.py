@@ -37,7 +37,7 @@ _LOGGER = logging.getLogger("penstock")
 
 
 class HiddenState:
-    """Compares the variables of a user's function with those that it had before.
+    """Compares the variables of a user's function with their earlier values.
 
     The variables are the attributes of a function object, the global variables that its code names,
     and the variables of an enclosing function.
@@ -82,7 +82,7 @@ class HiddenState:
         ]
 
     def _values(self) -> dict[str, Any]:
-        """Return what to compare for each variable, by a text that names it."""
+        """Return the value to compare for each variable, by a text that names it."""
         found: dict[str, Any] = {}
         for function in self._functions:
             for name, value in _variables(function):

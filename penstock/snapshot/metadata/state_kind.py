@@ -10,8 +10,8 @@ __all__ = ["StateKind"]
 class StateKind(Enum):
     """The kind of a named state. The values are written to disk, so never change them.
 
-    WINDOW is what windows contain. The kinds after it are states of window functions and triggers,
-    which belong to a key and a window.
+    WINDOW holds the contents of windows. The kinds after it are states of window functions and
+    triggers, which belong to a key and a window.
     """
 
     VALUE = "value"

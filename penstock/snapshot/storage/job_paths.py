@@ -62,7 +62,7 @@ class JobPaths:
 
     @property
     def staging(self) -> Path:
-        """The folder in which sinks stage output if they have no folder of their own for it."""
+        """The folder in which sinks without a staging folder stage output."""
         return self.root / "staging"
 
     @property

@@ -164,7 +164,7 @@ class SourceRun:
 
 
 def checked_read(reader: SourceReader, source: Source, max_records: int) -> Read:
-    """Read with a reader, and check what it returns.
+    """Read with a reader, and check the result.
 
     Raises:
         Nonconformity: if it returns too many records, or watermarks that the source does not have.

@@ -6,8 +6,8 @@ output of a snapshot together. So the output of this snapshot and of older ones 
 if somebody has compacted or deleted the published files. In the mode "append", a commit has four
 steps:
 
-1. Check that the table is the one that the output was staged for, and that its partitions are in
-   the table's folder.
+1. Check that the output was staged for this table, and that its partitions are in the table's
+   folder.
 2. Link each staged file under its final name, and sync the folders. If a file of this name exists
    with the recorded checksum, it was published before a crash.
 3. Add the new partitions to the catalog, and refresh the table.

@@ -32,8 +32,8 @@ class KeyedDerivedStreams:
         Arguments:
             func: a function `(state, record)` that returns a pair (next state, result). If the next
                 state is None, the state of the key is removed.
-            initial: the first state, of which each key gets a copy; or a function without arguments
-                that returns it.
+            initial: the first state; each key gets a copy. Or a function without arguments that
+                returns it.
 
         Raises:
             GraphError: if `func` is not a function of two arguments, or if `initial` is None.

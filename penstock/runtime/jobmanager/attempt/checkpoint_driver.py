@@ -127,7 +127,7 @@ class CheckpointDriver:
     def stop(self) -> None:
         """Take a last snapshot, and finish the attempt with it.
 
-        In batch mode, finish it without a snapshot, unless the one of the end is being taken.
+        In batch mode, finish it without a snapshot, unless the final snapshot is in progress.
         """
         if self._deployment.config.runtime_mode is RuntimeExecutionMode.BATCH:
             if not self._pending:

@@ -127,7 +127,7 @@ class EventTimeReports:
         )
 
     def _cause(self, uid: str, subtask: int) -> str:
-        """Return a text for what holds the watermark of an operator."""
+        """Return a text that names what holds the watermark of an operator."""
         seen: set[tuple[str, int]] = set()
         while (uid, subtask) not in seen:
             seen.add((uid, subtask))

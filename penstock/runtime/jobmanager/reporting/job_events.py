@@ -72,7 +72,7 @@ class Note(JobEvent):
 
 @dataclass(frozen=True)
 class JobWarning(JobEvent):
-    """Reports that something is probably wrong, while the job goes on."""
+    """Reports that something is probably wrong. The job continues."""
 
     NAME: ClassVar[str] = "warning"
     text: str

@@ -77,7 +77,7 @@ class JobStore:
             await self.call(partial(self.files.persist_folder, number))
 
     async def discard(self, numbers: Iterable[int]) -> None:
-        """Remove the files of aborted snapshots to which no task writes any more.
+        """Remove the files of aborted snapshots to which no task still writes.
 
         All files are removed in one call, because the next snapshot has to wait for each call. An
         error is ignored, and the remaining files are left in place.

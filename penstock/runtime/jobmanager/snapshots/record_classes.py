@@ -35,7 +35,7 @@ class RecordClasses:
         self._written: set[int] = set()
 
     def differences(self, manifest: Manifest) -> list[Difference]:
-        """Return the changes of classes because of which a snapshot cannot be read."""
+        """Return the changes of classes that make a snapshot unreadable."""
         return compare_schemas(manifest.types, self._table.schemas())
 
     def restore(self, manifest: Manifest) -> None:

@@ -80,7 +80,7 @@ class RestoredSnapshot:
 
 
 def _own_part(handle: OperatorHandle, slot: int) -> Iterator[OperatorHandle]:
-    """Yield what a task restores of a handle if the parallelism has not changed."""
+    """Yield the part of a handle that a task restores if the parallelism has not changed."""
     if handle.subtask == slot:
         yield handle
     elif (state := handle.operator_state) is not None and any(

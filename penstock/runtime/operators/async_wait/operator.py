@@ -130,7 +130,7 @@ class AsyncWaitOperator(RunningOperator):
             self._expected = number
 
     def snapshot_over(self, number: int) -> None:
-        """Note that the barrier of a snapshot has arrived, or does not come any more."""
+        """Note that the barrier of a snapshot has arrived, or will not come."""
         if number >= self._expected:
             self._expected = 0
 

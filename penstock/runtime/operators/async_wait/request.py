@@ -39,7 +39,7 @@ class Request:
         self._cancel = cancel
 
     def attempt_ended(self) -> None:
-        """Note that the current attempt cannot be cancelled any more."""
+        """Note that the current attempt can no longer be cancelled."""
         self._cancel = None
 
     def end(self, results: list[Any]) -> None:
@@ -48,7 +48,7 @@ class Request:
         self._cancel = None
 
     def emitted(self) -> None:
-        """Drop the record and the results, which are not needed any more."""
+        """Drop the record and the results, which are no longer needed."""
         self.record, self.results = None, []
 
     def cancel(self) -> None:

@@ -43,7 +43,7 @@ class RequestQueue(ABC):
 
     @abstractmethod
     def take(self, most: int) -> list[Request] | Held | None:
-        """Remove and return what leaves the queue next; None if that is nothing.
+        """Remove and return the next element that leaves the queue; None if there is none.
 
         Arguments:
             most: the maximum number of requests to return.
@@ -131,7 +131,7 @@ class UnorderedQueue(RequestQueue):
         return len(self._segments) == 1 and self._segments[0].empty
 
     def take(self, most: int) -> list[Request] | Held | None:
-        """Remove and return what leaves the queue next; None if that is nothing."""
+        """Remove and return the next element that leaves the queue; None if there is none."""
         first = self._segments[0]
         if requests := first.take(most):
             return requests

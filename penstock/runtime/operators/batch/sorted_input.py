@@ -74,7 +74,7 @@ class FinalTimers(RunningOperator):
 
 
 class FinalWindows(FinalTimers):
-    """A mixin for windows in batch mode, of which each one may schedule the next one."""
+    """A mixin for windows in batch mode. Firing one may register a timer for the next."""
 
     refuses_others = False
 

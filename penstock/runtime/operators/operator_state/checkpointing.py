@@ -70,7 +70,7 @@ def capture_operator_state(
 ) -> OperatorStateSnapshot | None:
     """Return the operator state as it is now, or None if there is none.
 
-    The function puts into its state what the snapshot must contain.
+    The function puts the data for the snapshot into its state.
 
     Arguments:
         function: the function or the sink of the operator.

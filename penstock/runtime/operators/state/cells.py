@@ -67,7 +67,7 @@ class ExpiringCells:
         table: the table.
         config: when values expire, and what an access then returns.
         now_ms: returns the time of the clock, in milliseconds since the epoch.
-        cleanup: removes expired values that are not accessed any more.
+        cleanup: removes expired values that are no longer accessed.
     """
 
     def __init__(

@@ -244,7 +244,7 @@ class MergeableState(Protocol):
 def merge_namespaces(
     state: MergeableState, scope: NamespaceScope, target: Any, sources: Sequence[Any]
 ) -> None:
-    """Merge what a state contains for the current key in several namespaces into one of them.
+    """Merge a state of the current key from several namespaces into one of them.
 
     Afterwards `target` is the current namespace.
 

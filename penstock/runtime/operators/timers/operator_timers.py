@@ -61,12 +61,12 @@ class OperatorTimers:
 
     @property
     def _event(self) -> TimerQueue | None:
-        """The queue of `event` if it has been made."""
+        """The queue of `event`, or None before it is needed."""
         return self.__dict__.get("event")
 
     @property
     def _processing(self) -> TimerQueue | None:
-        """The queue of `processing` if it has been made."""
+        """The queue of `processing`, or None before it is needed."""
         return self.__dict__.get("processing")
 
     def due_by_watermark(self, watermark: int) -> Iterator[TimerRow]:
@@ -94,7 +94,7 @@ class OperatorTimers:
         return self._event is not None and self._event.next_time() is not None
 
     def drop(self) -> list[TimerRow]:
-        """Remove all timers, because the input has ended and they do not fire any more.
+        """Remove all timers. They never fire, because the input has ended.
 
         Return those by processing time.
         """

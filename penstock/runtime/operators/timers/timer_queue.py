@@ -172,8 +172,8 @@ class TimerQueue:
     def _advance_within(self, time: int, rows: dict[TimerRow, None]) -> Iterator[TimerRow]:
         """Remove and yield timers of one time, while this is the first time of the queue.
 
-        When a timer has registered an earlier one, this method ends. The next call goes on with the
-        rows that are left, so each row is looked at once.
+        When a timer has registered an earlier one, this method ends. The next call continues with
+        the remaining rows, so each row is examined once.
         """
         table, times = self._table, self._times
         begun = self._begun.pop(time, None)

@@ -99,8 +99,8 @@ class BaseWindowOperator(RecordLoopOperator):
     def _state_names(self, base: str, windows: str) -> list[str]:
         """Return the name of the state with the contents of windows, and then its former names.
 
-        The name says what the state can be used for. So a changed program does not read the
-        state of windows in which it would find other values, or which it would never end.
+        The name describes the use of the state. So a changed program does not read the state of
+        windows in which it would find other values, or which it would never end.
 
         Arguments:
             base: the beginning of the name.

@@ -38,8 +38,8 @@ def make_window_operator(
 ) -> BaseWindowOperator:
     """Return a new operator for a window.
 
-    The choice depends only on what the program says, not on data. So a job that is restored chooses
-    the same operator, unless its program has changed.
+    The choice depends only on the program, not on data. So a job that is restored chooses the same
+    operator, unless its program has changed.
     """
     return _operator_class(operation)(operation, context, key_of)
 

@@ -46,7 +46,7 @@ class WindowContents(ABC):
     def copied(self, contents: list[Any]) -> list[Any]:
         """Return the contents of several windows or panes, and copies of those that can change.
 
-        The functions of the program may change what they are given. So they are given copies of
+        The functions of the program may change their arguments. So they are given copies of
         contents that stay in the table.
         """
 

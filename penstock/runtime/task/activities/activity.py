@@ -1,8 +1,8 @@
 """The interface of the activities of a task.
 
 A task has its activities in the order of their priority (`task.py`). In each step, it does one
-piece of the first activity that is ready. So the order says what waits for what: an activity is
-reached only if no activity before it is ready.
+piece of the first activity that is ready. So the order decides which activity waits for which: an
+activity is reached only if no activity before it is ready.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Activity(ABC):
 
 
 class Pause(Activity):
-    """A reason to wait: while it is ready, the task does nothing of what comes after it."""
+    """A reason to wait: while it is ready, the task does no later activity."""
 
     is_certain = False
     needs_credits = False

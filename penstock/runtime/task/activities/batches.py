@@ -1,4 +1,4 @@
-"""The current batch of a task, and what makes records wait."""
+"""The current batch of a task, and the reasons for records to wait."""
 
 from __future__ import annotations
 

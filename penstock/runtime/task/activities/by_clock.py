@@ -56,7 +56,7 @@ class ProcessingTimeWork(Activity):
         work: the processing-time work of the operators.
         own_log: the input gate if it replays the log of a source; None for other tasks.
         snapshots: the snapshots of the task. After the final barrier, nothing is emitted.
-        end: tells whether the task has ended.
+        end: returns whether the task has ended.
         outputs: the output channels of the task.
     """
 

@@ -1,9 +1,9 @@
 """Replay the in-flight logs of a restored task, before it reads any input.
 
 A log belongs to an edge. The uids of the operators at its ends and the index of the consumer's
-input identify the edge. So the edge is found even if it is not a back-edge any more. If the
-consumer's parallelism has changed, each subtask reads all logs of the edge and selects its share of
-the records.
+input identify the edge. So the edge is found even if it is no longer a back-edge. If the consumer's
+parallelism has changed, each subtask reads all logs of the edge and selects its share of the
+records.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class SnapshotDriver:
     def may_emit(self) -> bool:
         """Return whether the task may read its source, fire timers by the clock, and so on.
 
-        A task emits nothing by itself after the final barrier, or while it is halted.
+        A task emits nothing on its own after the final barrier, or while it is halted.
         """
         return not (self.final_barrier_passed or self.halted)
 

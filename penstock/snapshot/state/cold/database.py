@@ -1,9 +1,9 @@
 """The interface of the database that holds the cold entries of one subtask.
 
 A database maps bytes to bytes, in the order of the keys. It is used by one task, and is thrown away
-with it: after a failure, the state is restored from a snapshot. So a database needs no durability
-of its own. What must be durable are the *table files* of a checkpoint: files that never change
-again, so that later snapshots link them.
+with it: after a failure, the state is restored from a snapshot. So a database itself need not be
+durable. Only the *table files* of a checkpoint must be durable: files that never change again, so
+that later snapshots link them.
 
 There are two implementations, RocksDB and SQLite. A `DatabaseEngine` describes one of them.
 

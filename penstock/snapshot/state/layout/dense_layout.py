@@ -176,7 +176,7 @@ class CapturedList:
         yield from self._layout.write(self._values, timer)
 
     def release(self) -> None:
-        """Notify the layout that the captured list is not needed any more."""
+        """Notify the layout that the captured list is no longer needed."""
         self._layout.release()
 
     def abandon(self) -> bool:

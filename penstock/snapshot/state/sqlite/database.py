@@ -186,8 +186,8 @@ class SqliteDatabase(StateDatabase):
     def _check(self) -> None:
         """Raise `StoreError` if a write has failed.
 
-        SQLite may then have rolled back the transaction, and with it earlier writes. So the rows
-        are not read any more, and there are no further checkpoints.
+        SQLite may then have rolled back the transaction, and with it earlier writes. So later reads
+        and checkpoints fail, too.
         """
         if self._has_failed:
             raise StoreError("cannot use keyed state: an earlier write has failed", self.folder)

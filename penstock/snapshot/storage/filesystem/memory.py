@@ -24,8 +24,8 @@ class MemoryFileSystem(FileSystem):
     """A file system in memory that simulates failures and crashes, for tests.
 
     It has two states: the state that programs see, and the state that would survive a crash. In a
-    crash, each unsynced change of a name in a folder is lost or survives by itself. POSIX does not
-    guarantee more.
+    crash, each unsynced change of a name in a folder is lost or survives independently. POSIX does
+    not guarantee more.
 
     Arguments:
         seed: the seed of all random choices.

@@ -76,7 +76,7 @@ def delta_table(path: Path, name: str | None = None) -> DeltaLakeTable:
         name: the table's name in messages. None stands for the path.
 
     Raises:
-        GraphError: if the folder has no Delta table, or the table can't be written exactly once.
+        GraphError: if the folder has no Delta table, or the table cannot be written exactly once.
     """
     table = open_delta(path)
     reason = refusal(table)
@@ -101,7 +101,7 @@ def open_delta(path: Path) -> deltalake.DeltaTable:
     """Open the newest state of a Delta table.
 
     Raises:
-        GraphError: if the folder has no Delta table, the table can't be read, or the package
+        GraphError: if the folder has no Delta table, the table cannot be read, or the package
             deltalake is missing.
     """
     try:

@@ -87,8 +87,8 @@ def iceberg_table(catalog: str, identifier: list[str], properties: dict[str, str
         properties: the settings with which pyiceberg connects to the catalog.
 
     Raises:
-        GraphError: if the table does not exist or can't be written exactly once, the catalog
-            can't be read, or a package is missing.
+        GraphError: if the table does not exist or cannot be written exactly once, the catalog
+            cannot be read, or a package is missing.
     """
     name = ".".join([catalog, *identifier])
     with opened(catalog, tuple(identifier), properties) as table:
@@ -128,7 +128,7 @@ def opened(
     """Open the newest state of a table, and close its catalog at the end of the block.
 
     Raises:
-        GraphError: if the table does not exist, the catalog can't be read, or the package
+        GraphError: if the table does not exist, the catalog cannot be read, or the package
             pyiceberg is missing.
     """
     name = ".".join([catalog, *identifier])

@@ -112,8 +112,8 @@ class TableLog(ABC, Generic[State]):
                 newest snapshot in the log. It returns the files of all later snapshots.
 
         Raises:
-            JobError: if another table has taken this table's place, or the table cannot be
-                written exactly once any more, or its catalog cannot be read.
+            JobError: if another table has taken this table's place, or the table can no longer be
+                written exactly once, or its catalog cannot be read.
         """
         self._once(
             snapshot, staged_for, lambda state, since: self._append(state, snapshot, files(since))
@@ -204,8 +204,8 @@ class TableLog(ABC, Generic[State]):
         """Open the newest state of the table.
 
         Raises:
-            JobError: if the table does not exist, can't be read, or can't be written exactly once
-                any more.
+            JobError: if the table does not exist, cannot be read, or can no longer be written
+                exactly once.
         """
 
     @abstractmethod

@@ -44,7 +44,7 @@ def find_table(name: str, iceberg_catalog: Mapping[str, str] | None = None) -> L
         The table, or None if only a Spark session can find it.
 
     Raises:
-        GraphError: if the table does not exist, it can't be written exactly once, or a package is
+        GraphError: if the table does not exist, it cannot be written exactly once, or a package is
             missing.
     """
     parts = _parts(name)
@@ -64,7 +64,7 @@ def find_table_in_session(session: SparkSession, name: str) -> LakeTable | None:
     """Find a table by its name in a Spark session, or return None for other formats.
 
     Raises:
-        GraphError: if the Delta or Iceberg table can't be written exactly once, its catalog can't
+        GraphError: if the Delta or Iceberg table cannot be written exactly once, its catalog cannot
             be used through pyiceberg, or a package is missing.
     """
     parts = _parts(name)

@@ -143,7 +143,7 @@ class WindowOperator(BaseWindowOperator):
         return list(self._assigner.assign_windows(record, timestamp, self._assigner_context))
 
     def _to_store(self, record: Any, timestamp: int, *, is_last: bool) -> Any:
-        """Return what a window keeps of a record.
+        """Return the part of a record that a window keeps.
 
         A state holds a mutable object only once, and the functions of a window may change it. So
         all windows of a record but the last one keep copies.

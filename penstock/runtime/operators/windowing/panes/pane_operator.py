@@ -209,7 +209,7 @@ class PaneOperator(BaseWindowOperator):
                 self._fire_window(key, window)
 
     def _add_to_pane(self, key: Any, pane: int, record: Any) -> None:
-        """Add a record to a pane of which some windows may have fired."""
+        """Add a record to a pane. Some of its windows may have fired."""
         is_new = self._contents.get(key, pane) is MISSING
         self._contents.add(key, pane, record)
         if not is_new and not self._may_fire_again:
