@@ -34,7 +34,7 @@ _VERIFY = click.option(
 
 @click.group()
 def snapshots() -> None:
-    """List and show the snapshots of a job, and what they contain."""
+    """List and show the snapshots of a job, and their contents."""
 
 
 @snapshots.command("list")

@@ -44,7 +44,7 @@ def require_decompressor(path: Path) -> None:
 
 
 def open_file(path: Path) -> io.BufferedReader[Any]:
-    """Open a file for reading. Decompress it if its name says that it is compressed."""
+    """Open a file for reading. Decompress it if its name ends in `.gz` or `.zst`."""
     raw: io.BufferedReader[Any] = io.BufferedReader(io.FileIO(path), _BUFFER_BYTES)
     if not is_compressed(path):
         return raw

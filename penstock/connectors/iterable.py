@@ -84,7 +84,7 @@ class IterableSource(Source[T], Generic[T]):
 
     @property
     def reads_in_turns(self) -> bool:
-        """Return True, since each split was one of several parallel parts at first."""
+        """Return True, since the splits are parts that parallel subtasks read at the same time."""
         return True
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:

@@ -38,7 +38,7 @@ class UsedNames:
     """The names and former names of several states or fields. No name is used twice.
 
     Arguments:
-        things: what has these names, for error messages.
+        things: the kind of thing with these names, for error messages.
     """
 
     def __init__(self, things: str) -> None:

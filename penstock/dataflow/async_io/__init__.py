@@ -1,7 +1,7 @@
 """Define `AsyncDataStream`: operators that have many requests to other services in flight.
 
-`async_function.py` has the functions, `retry_strategies.py` says when a request is repeated, and
-`async_operation.py` is what the operator gets. (Flink: asynchronous I/O.)
+`async_function.py` has the functions, `retry_strategies.py` decides when a request is repeated, and
+`async_operation.py` has the specification of the operator. (Flink: asynchronous I/O.)
 """
 
 from __future__ import annotations

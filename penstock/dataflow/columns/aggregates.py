@@ -1,4 +1,4 @@
-"""Describe aggregations over columns: what `agg` computes for each group."""
+"""Describe aggregations over columns: the values that `agg` computes for each group."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ class CheckpointConfig(PyFlinkNames):
         return self
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
-        """Return what was set, else `RETAIN_ON_CANCELLATION`: checkpoints are kept."""
+        """Return the value that was set, else `RETAIN_ON_CANCELLATION`: checkpoints are kept."""
         return self.config.retention or ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
 
     def is_externalized_checkpoints_enabled(self) -> bool:

@@ -83,7 +83,7 @@ class EmbeddedRocksDBStateBackend(PyFlinkNames, StateBackend):
         self._threads = 4
 
     def is_incremental_checkpoints_enabled(self) -> bool:
-        """Return what was given, else True: a snapshot has only what has changed."""
+        """Return the value that was given, else True: a snapshot has only changed data."""
         return self._incremental
 
     def set_db_storage_paths(self, *paths: str) -> None:

@@ -22,7 +22,7 @@ class StoredRecords(Protocol):
         """Whether the records are stored."""
 
     def with_timestamps(self) -> Any:
-        """Return a process function that emits what the sink stores, if records have times."""
+        """Return a process function that adds timestamps, in the format of the sink."""
 
     def sink(self, resumed: bool) -> Any:
         """Return a sink that stores the records, as far as an execution has all of them."""

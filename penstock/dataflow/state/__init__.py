@@ -3,7 +3,7 @@
 A function gets its states in `open`, from descriptors that give them names. A state object then
 always refers to the current key, which is the key of the record or timer that is being processed.
 `penstock.runtime.operators.state` implements the state objects, and `penstock.snapshot.state`
-stores what they contain.
+stores their contents.
 """
 
 from __future__ import annotations

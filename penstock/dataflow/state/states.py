@@ -29,7 +29,7 @@ class State(ABC):
 
     @abstractmethod
     def clear(self) -> None:
-        """Remove what the state contains for the current key."""
+        """Remove the contents of the state for the current key."""
 
 
 class ValueState(State, Generic[T]):

@@ -1,4 +1,4 @@
-"""Define the classes of streams: what their methods return, and the types of the records.
+"""Define the classes of streams: the results of their methods, and the types of the records.
 
 Names and semantics are the same as in PyFlink. A stream is a tuple of operator outputs, each with a
 partitioning. A method that transforms a stream adds an operator to the job graph, and returns a

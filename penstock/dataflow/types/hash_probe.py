@@ -1,8 +1,8 @@
-"""Check by its hash whether a value can change, as long as no hashable value can.
+"""Check by its hash whether a value can change. `Row`s need another check.
 
 The loops of operators check each record that they emit. The cheapest check is `record in probe`
 with an empty dict, which raises `TypeError` for a value without a hash. Lists, dicts and other
-values that can change have none, and neither have tuples that contain them.
+values that can change have no hash. Tuples that contain them have none, too.
 
 A `Row` can change and has a hash, as in PyFlink. So from the first row of a process on, `in` raises
 `TypeError` for all values. The loops then look at the types of the records, which takes longer.

@@ -28,8 +28,8 @@ class WindowOperation:
         late_tag: the tag of the side output for records that are later than that; None drops them.
         aggregator: a `ReduceFunction`, an `AggregateFunction`, or a function of two records. With
             None, the window keeps all records.
-        inverse: a function `(result, leaving result)` that takes back what `aggregator`, which is a
-            reduce function, has added; None if there is none.
+        inverse: a function `(result, leaving result)` that takes back a value which the reduce
+            function `aggregator` has added; None if there is none.
         window_function: a `ProcessWindowFunction` or `WindowFunction` (in a stream without keys a
             `ProcessAllWindowFunction` or `AllWindowFunction`), or a function with the arguments of
             `apply`. With None, the result of the aggregator is emitted.

@@ -135,7 +135,7 @@ class RecordBuffer:
         self.timestamps: list[int] | None = None
 
     def start_timestamps(self) -> None:
-        """Collect event times from now on; the records that are here already have none."""
+        """Collect event times from now on. Records that are already in the batch have none."""
         if self.timestamps is None:
             self.timestamps = [NO_TIMESTAMP] * len(self.records)
 

@@ -49,8 +49,8 @@ class WorkerSpec:
         search_path: the `sys.path` of the program.
         folder: the program's working directory.
         host: the address to listen on with TCP; None uses Unix sockets.
-        python: the interpreter to run the worker; None is that of the JobManager. The worker's own
-            packages then come before those of the program.
+        python: the interpreter to run the worker; None stands for the JobManager's own. The
+            worker's own packages then come before those of the program.
     """
 
     address: str

@@ -67,7 +67,7 @@ class TaskEnd:
         self._event_time.add(EndOfInput())  # timers may still fire before the hooks run
 
     def end(self) -> None:
-        """End the task: drop its timers, write what its sinks hold, and tell the outputs."""
+        """End the task: drop its timers, flush its sinks, and notify the outputs."""
         self.ended = True
         for operator in self._chain.operators:
             operator.drop_timers()

@@ -130,7 +130,7 @@ def metrics_report(worker: int, runners: Iterable[TaskRunner]) -> m.Metrics:
 
 
 def _holder(task: Task) -> list[Any] | None:
-    """Return what has the lowest watermark of a task's inputs, as the message has it."""
+    """Return the input of a task with the lowest watermark, in the form of the message."""
     source = task.source_input
     if source is None:
         channel = task.event_time.holder()
@@ -144,7 +144,7 @@ def _holder(task: Task) -> list[Any] | None:
 
 
 def metrics_of(context: OperatorContext) -> Iterator[list[Any]]:
-    """Yield the metrics of an operator, as the message has them."""
+    """Yield the metrics of an operator, in the form of the message."""
     for path, name, metric in context.metrics.all_metrics():
         parts = [part if isinstance(part, str) else [*part] for part in path]
         yield [context.uid, context.subtask, parts, name, metric.kind, metric.report()]

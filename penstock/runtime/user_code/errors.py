@@ -79,7 +79,7 @@ def calling(operator: str, problem: str) -> Iterator[None]:
 
     Arguments:
         operator: the name of the source or sink.
-        problem: the beginning of the error message, which says what could not be done.
+        problem: the beginning of the error message, which names the failed action.
     """
     try:
         yield

@@ -38,7 +38,8 @@ class JobFiles:
         requirements: the text of the requirements file; None if there is none.
         packages: `[name, content]` for each file from which the requirements are installed.
         install: whether the requirements are installed, and not only checked.
-        executable: the interpreter of the workers, as the user gave it; None is that of the client.
+        executable: the interpreter of the workers, as the user gave it; None stands for the
+            client's own.
     """
 
     files: list[Any] = field(default_factory=list)

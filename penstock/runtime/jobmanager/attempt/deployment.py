@@ -36,7 +36,7 @@ class Deployment:
         allow_dropped: whether restored states that the program no longer has are dropped.
         interval: the seconds between two checkpoints; None takes no periodic checkpoints.
         python_files: the Python files of the job, as `pack_files` returns them.
-        python: the interpreter of the workers; None is that of the JobManager.
+        python: the interpreter of the workers; None stands for the JobManager's own.
     """
 
     number: int

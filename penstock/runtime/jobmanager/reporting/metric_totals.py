@@ -44,7 +44,7 @@ class MetricTotals:
         self._values = {}
 
     def update(self, rows: Iterable[list[Any]]) -> None:
-        """Record the metrics of a worker, as its message has them."""
+        """Record the metrics in a message of a worker."""
         for uid, subtask, parts, name, kind, value in rows:
             path = tuple(part if isinstance(part, str) else tuple(part) for part in parts)
             self._values.setdefault(_Id(uid, path, name, kind), {})[subtask] = value

@@ -63,7 +63,7 @@ class FinalTimers(RunningOperator):
         yield from self._fire_all()
 
     def _fire_all(self) -> Iterator[RecordBatch]:
-        """Fire the timers of all keys, and yield what they emit."""
+        """Fire the timers of all keys, and yield their results."""
         if self.context.backend is None:
             return
         with self._ending.refusing_others() if self.refuses_others else nullcontext():

@@ -197,7 +197,7 @@ class TimestampedStream(WatermarkOutput):
         return [self.watermark, MIN_WATERMARK]
 
     def restore(self, state: list[int]) -> None:
-        """Restore what `snapshot` returned before a restart, maybe by another strategy."""
+        """Restore a value that `snapshot` returned, maybe by another strategy."""
         watermark, max_timestamp = state
         self.watermark = max(self.watermark, watermark)
         if type(self._generator) in _WHOLE_BATCH:

@@ -86,7 +86,7 @@ class _WindowSide(RunningOperator):
         self.side_outputs = windows.side_outputs
 
     def process(self, batch: RecordBatch) -> RecordBatch:
-        """Add the records of a batch to their windows, and return what the windows emit."""
+        """Add the records of a batch to their windows, and return the results of the windows."""
         rows = batch.rows()
         pairs = RecordBatch(list(zip(repeat(self._side), rows)), None, batch.timestamps)
         try:

@@ -65,7 +65,7 @@ class ExpiringCells:
 
     Arguments:
         table: the table.
-        config: when values expire, and what an access then returns.
+        config: when values expire, and whether an access still returns them.
         now_ms: returns the time of the clock, in milliseconds since the epoch.
         cleanup: removes expired values that are no longer accessed.
     """

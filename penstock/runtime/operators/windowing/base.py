@@ -67,7 +67,7 @@ class BaseWindowOperator(RecordLoopOperator):
             function.close()
 
     def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
-        """Fire the event-time timers that are due, and yield what the windows emit."""
+        """Fire the event-time timers that are due, and yield the results of the windows."""
         return self._fire(timestamp, is_event=True)
 
     def next_processing_time(self) -> int | None:
@@ -75,7 +75,7 @@ class BaseWindowOperator(RecordLoopOperator):
         return self.context.timers.next_processing_time()
 
     def advance_processing_time(self, now: int) -> Iterator[RecordBatch]:
-        """Fire the processing-time timers that are due, and yield what the windows emit."""
+        """Fire the processing-time timers that are due, and yield the results of the windows."""
         return self._fire(now, is_event=False)
 
     def _fire(self, time: int, *, is_event: bool) -> Iterator[RecordBatch]:

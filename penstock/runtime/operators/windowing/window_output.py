@@ -1,4 +1,4 @@
-"""Collect what windows emit."""
+"""Collect the output of windows."""
 
 from __future__ import annotations
 

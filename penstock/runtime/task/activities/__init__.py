@@ -1,1 +1,1 @@
-"""The activities of a task: what it does in pieces, one module for each subject."""
+"""The activities of a task: its pieces of work, with one module for each subject."""

@@ -83,8 +83,8 @@ class ChannelInput(Activity):
 class SourceReading(Activity):
     """Reads the source of a task.
 
-    Whether the source has records is known only when it is read. So the activity is ready as long
-    as it may emit, and not certain.
+    Whether the source has records is known only when it is read. So the activity is ready whenever
+    it may emit, and `is_certain` is False.
 
     Arguments:
         source_input: the splits of the task.

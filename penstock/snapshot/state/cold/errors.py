@@ -54,7 +54,7 @@ def state_error(what: str, folder: Path, error: Exception) -> StoreError:
     """Return the error of a database as a `StoreError`.
 
     Arguments:
-        what: what could not be done with the state.
+        what: the action that failed.
         folder: the folder of the database.
         error: the error that the database or the file system has raised.
     """

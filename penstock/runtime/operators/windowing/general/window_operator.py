@@ -78,7 +78,7 @@ class WindowOperator(BaseWindowOperator):
         return AggregatedContents(table, Aggregation.of(self.operation.aggregator), copy)
 
     def process(self, batch: RecordBatch) -> RecordBatch:
-        """Add the records of a batch to their windows, and return what the windows emit."""
+        """Add the records of a batch to their windows, and return the results of the windows."""
         self.iterator = iterator = iter(batch.rows())
         context, key_of = self.context, self._key_of
         add = self._add_merging if self._merges else self._add

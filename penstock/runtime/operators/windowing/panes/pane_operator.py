@@ -73,7 +73,7 @@ class PaneOperator(BaseWindowOperator):
         return AggregatedContents(self._table, aggregation, copy)
 
     def process(self, batch: RecordBatch) -> RecordBatch:
-        """Add the records of a batch to their panes, and return what late records emit."""
+        """Add the records of a batch to their panes, and return the results for late records."""
         table, panes, context = self._table, self.panes, self.context
         if self._may_fire_again:
             self._add_again(batch)
