@@ -26,6 +26,13 @@ PAGES = [
 #: Files of a user's program, of results, and of other projects.
 OTHER_FILES = {
     "JOB.py",
+    "check.py",
+    "clicks.py",
+    "minutes.py",
+    "pages.py",
+    "payments.py",
+    "report.py",
+    "shop.py",
     "PROGRAM.py",
     "PROTOCOL.md",  # of Delta Lake
     "conftest.py",
@@ -122,8 +129,10 @@ def test_the_modules_that_a_text_names_exist():
 
 
 def _names_of_code() -> set[str]:
-    """Return the names that occur in the code of the repository."""
+    """Return the names that occur in the code of the repository, and classes in that of pages."""
     names = set(dir(builtins))
+    for page in PAGES:
+        names |= set(re.findall(r"^class (\w+)", page.read_text(encoding="utf-8"), re.MULTILINE))
     for path in MODULES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
