@@ -313,7 +313,8 @@ class TaskFactory:
 
         Arguments:
             node: the operator.
-            inputs: the ids of its incoming links. The replay of an in-flight log calls theirs.
+            inputs: the ids of its incoming links. The replay of an in-flight log calls the
+                functions of these links.
         """
         operator = self._functions[node.operator.id]
         graph_edges = self._descriptor.code.graph.edges

@@ -81,7 +81,7 @@ class TwoInputOperator(RunningOperator):
         return self._with_side_outputs(self._first._end_input())
 
     def _with_side_outputs(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
-        """Yield the pieces, and take over the side-output records that the first side emits."""
+        """Yield the pieces, and pass on the side-output records of the first side."""
         emitted = self._first.side_outputs
         for piece in pieces:
             self.side_outputs.take_over(emitted)

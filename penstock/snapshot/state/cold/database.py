@@ -66,7 +66,7 @@ class WriteBatch(Protocol):
         """Put a row."""
 
     def __delitem__(self, row_key: bytes, /) -> None:
-        """Delete a row. The database need not hold it."""
+        """Delete a row, if the database contains it."""
 
     def delete_range(self, begin: bytes, end: bytes, /) -> None:
         """Delete all rows with `begin <= key < end`. The batch has no other row of the range."""
