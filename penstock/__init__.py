@@ -170,7 +170,7 @@ if TYPE_CHECKING:
         CoGroupedStreams,
         JoinedStreams,
     )
-    from penstock.dataflow.streams.operator_settings import DataStreamSink
+    from penstock.dataflow.streams.sink import DataStreamSink
     from penstock.dataflow.time import (
         MAX_WATERMARK,
         MIN_WATERMARK,

@@ -59,7 +59,7 @@ _WHERE = {
     ),
     "penstock.dataflow.streams.interval_join": "IntervalJoin IntervalJoined",
     "penstock.dataflow.streams.joined_streams": "CoGroupedStreams JoinedStreams",
-    "penstock.dataflow.streams.operator_settings": "DataStreamSink",
+    "penstock.dataflow.streams.sink": "DataStreamSink",
     "penstock.dataflow.time": (
         "AscendingTimestampsWatermarks BoundedOutOfOrdernessWatermarks Duration Instant "
         "MAX_WATERMARK MIN_WATERMARK NO_TIMESTAMP NoWatermarks Time TimeCharacteristic "

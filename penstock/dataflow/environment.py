@@ -16,7 +16,6 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
 from penstock.dataflow.source import Source
 from penstock.dataflow.streams import DataStream, FeedbackStream
-from penstock.dataflow.streams.operator_settings import declare_type
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy, check_watermark_strategy
 from penstock.dataflow.type_variables import R, T
 from penstock.dataflow.types import TypeInformation, check_type_info
@@ -90,7 +89,9 @@ class StreamExecutionEnvironment(BaseEnvironment):
         if watermark_strategy is None and source.emits_watermarks:
             watermark_strategy = WatermarkStrategy.no_watermarks()  # the source has its own
         operator.watermark_strategy = watermark_strategy
-        return declare_type(DataStream(self, [OperatorOutput(operator)]), type_info)
+        if isinstance(type_info, TypeInformation):
+            operator.result_type = type_info
+        return DataStream(self, [OperatorOutput(operator)])
 
     @overload
     def from_collection(self, collection: Iterable[T], type_info: None = None) -> DataStream[T]: ...

@@ -51,7 +51,7 @@ OTHER_CLASSES = {"CalendarInterval", "QueryableState"}
 #: A page with columns of Flink's classes.
 FLINK_PAGES = ("docs/inside/style.md", "docs/reference/pyflink.md")
 
-FILE = re.compile(r"(?<![\[\w/.*<-])(?:[\w-]+/)*[\w-]+\.(?:py|pyi|md|toml|yml)\b(?!/|\.?\w)")
+FILE = re.compile(r"(?<![\[\w/.*<-])(?:[\w-]+/)*[\w-]+\.(?:py|md|toml|yml)\b(?!/|\.?\w)")
 FOLDER = re.compile(rf"`((?:{'|'.join(FOLDERS)}|runtime|snapshot|dataflow|connectors)/[\w/-]*)`")
 DOTTED = re.compile(r"(?<![\w./-])(?:penstock|tests|bench)(?:\.[A-Za-z_]\w*)+")
 CLASS = re.compile(r"`([A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+)(?:\.\w+)*(?:\([^`]*\))?`")

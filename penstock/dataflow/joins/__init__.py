@@ -1,5 +1,5 @@
 """Define the descriptions of joins, which the operators of joins receive.
 
-`penstock.dataflow.streams.joins` has the methods that programs call, and
+`penstock.dataflow.streams` has the methods that programs call, and
 `penstock.runtime.operators.joins` the operators.
 """

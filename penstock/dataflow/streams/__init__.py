@@ -1,22 +1,17 @@
-"""Define the streams of a program and the methods that transform them.
+"""Define the streams of a program: one class for each kind of stream, in a module of its name.
 
-Start reading at `data_stream.py`, which defines the classes. The other modules have their methods.
+Start reading at `data_stream.py`. The methods of all classes add operators to the job graph with
+the functions of `building.py`.
 """
 
 from __future__ import annotations
 
-from penstock.dataflow.streams.connected_streams import BroadcastStream
-from penstock.dataflow.streams.data_stream import (
-    AllWindowedStream,
-    BroadcastConnectedStream,
-    CachedDataStream,
-    ConnectedStreams,
-    DataStream,
-    IterativeStream,
-    KeyedStream,
-    WindowedStream,
-)
-from penstock.dataflow.streams.feedback_stream import FeedbackStream
+from penstock.dataflow.streams.broadcast_stream import BroadcastConnectedStream, BroadcastStream
+from penstock.dataflow.streams.connected_streams import ConnectedStreams
+from penstock.dataflow.streams.data_stream import CachedDataStream, DataStream
+from penstock.dataflow.streams.feedback import FeedbackStream, IterativeStream
+from penstock.dataflow.streams.keyed_stream import KeyedStream
+from penstock.dataflow.streams.windowed_stream import AllWindowedStream, WindowedStream
 
 __all__ = [
     "AllWindowedStream",

@@ -10,8 +10,8 @@ from penstock.dataflow.async_io.async_function import AsyncFunction, check_async
 from penstock.dataflow.async_io.async_operation import AsyncOperation, RunIn
 from penstock.dataflow.async_io.retry_strategies import AsyncRetryStrategy
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.streams.building import add_async_wait
 from penstock.dataflow.streams.data_stream import DataStream
-from penstock.dataflow.streams.operator_settings import declare_type
 from penstock.dataflow.type_variables import R, T
 from penstock.dataflow.types import check_type_info
 
@@ -137,5 +137,4 @@ def _add(
         strategy,
         run_in,
     )
-    made: DataStream[R] = declare_type(stream._wait_for(operation), output_type)
-    return made
+    return stream._emitting(add_async_wait(stream._input, operation), output_type)

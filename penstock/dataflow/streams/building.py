@@ -8,7 +8,7 @@ the kind of an operator.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,17 +17,21 @@ from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.columns.aggregates import ColumnAggregation
 from penstock.dataflow.columns.batch_function import BatchOperation
 from penstock.dataflow.columns.column_key import ColumnKey
+from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function
-from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput, Partitioning
+from penstock.dataflow.graph.job_graph import JobGraph, OperatorKind, OperatorOutput, Partitioning
 from penstock.dataflow.joins.as_of_join import AsOfJoinOperation
 from penstock.dataflow.joins.interval_join import IntervalJoinOperation
 from penstock.dataflow.joins.table_join import TableJoinOperation
+from penstock.dataflow.output_tag import OutputTag, check_output_tag
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.state import MapStateDescriptor
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
+from penstock.dataflow.types import TypeInformation, Types
 from penstock.dataflow.windows import WindowOperation
 
 __all__ = [
+    "ANY_TYPE",
     "OperatorInput",
     "add_as_of_join",
     "add_async_wait",
@@ -51,9 +55,13 @@ __all__ = [
     "add_window",
     "add_window_join",
     "add_window_of_all",
-    "keeps_type",
     "partitioned",
+    "side_output_of",
+    "type_of",
 ]
+
+#: The type of records without a declared type.
+ANY_TYPE = Types.PICKLED_BYTE_ARRAY()
 
 #: The kinds of operators that emit records of the type that they receive.
 _SAME_TYPE = (
@@ -85,11 +93,11 @@ class OperatorInput:
         return OperatorInput(self.environment, outputs, key_selector)
 
     def broadcast(self) -> OperatorInput:
-        """Return a stream that sends each record to all subtasks."""
+        """Return the same records; each subtask gets all of them."""
         return OperatorInput(self.environment, partitioned(self.outputs, Partitioning.BROADCAST))
 
     def gathered(self) -> OperatorInput:
-        """Return the same records, which one subtask gets, with the same key for all of them."""
+        """Return the same records, in one subtask and with one key for all of them."""
         outputs = partitioned(self.outputs, Partitioning.GLOBAL)
         return OperatorInput(self.environment, outputs, _no_key)
 
@@ -280,9 +288,65 @@ def add_as_of_join(
 # ---- properties of operators
 
 
-def keeps_type(kind: OperatorKind) -> bool:
-    """Return whether operators of a kind emit records of the type that they receive."""
-    return kind in _SAME_TYPE
+def side_output_of(outputs: Sequence[OperatorOutput], tag: OutputTag) -> OperatorOutput:
+    """Return a side output of the operator that has the given main output.
+
+    Arguments:
+        outputs: the outputs of the stream whose operator emits to the side output.
+        tag: the tag of the side output.
+
+    Raises:
+        GraphError: if `tag` is no `OutputTag`, or if no single operator with side outputs makes the
+            stream.
+    """
+    check_output_tag("get_side_output", tag)
+    if len(outputs) != 1 or outputs[0].partitioning not in (None, Partitioning.FORWARD):
+        raise GraphError(
+            f"get_side_output({tag!r}) belongs right after the operator that emits to it, not "
+            f"after a union, a key_by or another change of partitioning"
+        )
+    operator = outputs[0].operator
+    if outputs[0].tag is not None or not operator.kind.has_side_outputs:
+        what = "a side output" if outputs[0].tag is not None else f"a {operator.kind.value}"
+        raise GraphError(
+            f"get_side_output({tag!r}) was called on {operator.name!r}, which is {what} and has "
+            f"no side outputs: call it on the result of process(...) or of a window"
+        )
+    function = operator.function
+    if isinstance(function, ColumnAggregation) and not function.has_side_outputs:
+        raise GraphError(
+            f"get_side_output({tag!r}) was called on {operator.name!r}, which has no side outputs: "
+            f"its only one would be that of late rows, which side_output_late_data sets on windows"
+        )
+    operator.declare_side_output(tag.tag_id)
+    return replace(outputs[0], tag=tag.tag_id)
+
+
+def type_of(records: OperatorInput) -> TypeInformation[Any]:
+    """Return the declared type of records, or `ANY_TYPE` if there is none or more than one."""
+    outputs = ((output.operator.id, output.tag) for output in records.outputs)
+    return _common_type(records.environment._graph, outputs)
+
+
+def _common_type(
+    graph: JobGraph, outputs: Iterable[tuple[int, str | None]]
+) -> TypeInformation[Any]:
+    """Return the type of outputs, each an operator's id with the tag of a side output."""
+    types = {_type_of_output(graph, *output) for output in outputs}
+    return types.pop() if len(types) == 1 else ANY_TYPE
+
+
+def _type_of_output(graph: JobGraph, id: int, tag: str | None) -> TypeInformation[Any]:
+    if tag is not None:
+        return ANY_TYPE
+    operator = next(one for one in graph.operators if one.id == id)
+    if operator.result_type is None and operator.kind in _SAME_TYPE:
+        return _common_type(graph, ((edge.source, edge.tag) for edge in graph.inputs_of(id)))
+    declared: TypeInformation[Any] = operator.result_type or ANY_TYPE
+    return declared
+
+
+# ---- adding an operator
 
 
 def _add(

@@ -1,9 +1,9 @@
-"""The methods of connected streams, whose records one operator with two inputs processes."""
+"""Define `ConnectedStreams`, two streams whose records one operator processes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import (
@@ -16,54 +16,41 @@ from penstock.dataflow.functions import (
     KeyedCoProcessFunction,
     KeySelector,
 )
-from penstock.dataflow.graph.job_graph import OperatorOutput
-from penstock.dataflow.state import MapStateDescriptor
-from penstock.dataflow.streams.building import (
-    OperatorInput,
-    add_broadcast_process,
-    add_co_flat_map,
-    add_co_map,
-    add_co_process,
-)
-from penstock.dataflow.streams.key_selectors import KeyFields, check_key_selector
-from penstock.dataflow.streams.operator_settings import declare_type
-from penstock.dataflow.type_variables import R, T_co
+from penstock.dataflow.streams.building import add_co_flat_map, add_co_map, add_co_process
+from penstock.dataflow.streams.key_selectors import KeyFields
+from penstock.dataflow.type_variables import K, R, T1_co, T2_co, T_co
 from penstock.dataflow.types import check_type_info
 
-__all__ = [
-    "BaseBroadcastConnectedStream",
-    "BaseConnectedStreams",
-    "BroadcastStream",
-    "StreamOf",
-]
+if TYPE_CHECKING:
+    from penstock.dataflow.streams.data_stream import DataStream
 
-#: A function that returns a stream with these outputs.
-StreamOf: TypeAlias = Callable[[Sequence[OperatorOutput]], Any]
+__all__ = ["ConnectedStreams", "check_two_input_function"]
+
+_Selector: TypeAlias = Callable[[T_co], K] | KeySelector[T_co, K]
 
 
-class BaseConnectedStreams:
-    """The methods of two streams whose records are processed by one operator.
+class ConnectedStreams(Generic[T1_co, T2_co]):
+    """Two streams whose records are processed by one operator. (Flink: `ConnectedStreams`.)
+
+        orders.connect(customers).key_by(lambda o: o.customer, lambda c: c.id).process(Join())
+
+    The records of the streams may have different types: `T1` and `T2` for
+    `ConnectedStreams[T1, T2]`. The operator has keyed state if both streams are keyed, before or
+    after they are connected.
 
     Arguments:
         first, second: the two streams.
-        stream_of: a function that returns a stream with these outputs.
     """
 
-    def __init__(
-        self,
-        first: OperatorInput,
-        second: OperatorInput,
-        stream_of: StreamOf,
-    ) -> None:
+    def __init__(self, first: DataStream[T1_co], second: DataStream[T2_co]) -> None:
         self._first, self._second = first, second
-        self._stream_of = stream_of
 
     def key_by(
         self,
-        key_selector1: Callable[[Any], Any] | KeySelector | KeyFields,
-        key_selector2: Callable[[Any], Any] | KeySelector | KeyFields | None = None,
+        key_selector1: _Selector[T1_co, K] | KeyFields,
+        key_selector2: _Selector[T2_co, K] | KeyFields | None = None,
         key_type: Any = None,
-    ) -> Any:
+    ) -> ConnectedStreams[T1_co, T2_co]:
         """Partition both streams by key: records with equal keys go to the same subtask.
 
         Arguments:
@@ -81,33 +68,39 @@ class BaseConnectedStreams:
                 "key_by on connected streams takes two functions: the first returns the key of a "
                 "record of the first stream, the second that of the second stream"
             )
-        first = self._first.key_by(check_key_selector(key_selector1))
-        second = self._second.key_by(check_key_selector(key_selector2))
-        return type(self)(first, second, self._stream_of)
+        return ConnectedStreams(
+            self._first.key_by(key_selector1), self._second.key_by(key_selector2)
+        )
 
-    def map(self, func: CoMapFunction, output_type: Any = None) -> Any:
+    def map(self, func: CoMapFunction[T1_co, T2_co, R], output_type: Any = None) -> DataStream[R]:
         """Add an operator that emits one record for each record of both streams.
 
         Raises:
             GraphError: if `func` is not a `CoMapFunction`.
         """
         check_type_info("output_type", output_type)
-        _check(func, (CoMapFunction,), "map on connected streams")
-        return self._transform(add_co_map, func, output_type)
+        check_two_input_function(func, (CoMapFunction,), "map on connected streams")
+        output = add_co_map(self._first._input, self._second._input, func)
+        return self._first._emitting(output, output_type)
 
-    def flat_map(self, func: CoFlatMapFunction, output_type: Any = None) -> Any:
+    def flat_map(
+        self, func: CoFlatMapFunction[T1_co, T2_co, R], output_type: Any = None
+    ) -> DataStream[R]:
         """Add an operator that emits any number of records for each record of both streams.
 
         Raises:
             GraphError: if `func` is not a `CoFlatMapFunction`.
         """
         check_type_info("output_type", output_type)
-        _check(func, (CoFlatMapFunction,), "flat_map on connected streams")
-        return self._transform(add_co_flat_map, func, output_type)
+        check_two_input_function(func, (CoFlatMapFunction,), "flat_map on connected streams")
+        output = add_co_flat_map(self._first._input, self._second._input, func)
+        return self._first._emitting(output, output_type)
 
     def process(
-        self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: Any = None
-    ) -> Any:
+        self,
+        func: CoProcessFunction[T1_co, T2_co, R] | KeyedCoProcessFunction[Any, T1_co, T2_co, R],
+        output_type: Any = None,
+    ) -> DataStream[R]:
         """Add an operator that runs a process function with two inputs.
 
         Raises:
@@ -115,11 +108,12 @@ class BaseConnectedStreams:
                 one of the streams is not keyed.
         """
         check_type_info("output_type", output_type)
-        _check(func, (CoProcessFunction, KeyedCoProcessFunction), "process on connected streams")
+        classes = CoProcessFunction, KeyedCoProcessFunction
+        check_two_input_function(func, classes, "process on connected streams")
         lacking = [
             name
             for name, stream in (("first", self._first), ("second", self._second))
-            if stream.key_selector is None
+            if stream._selector is None
         ]
         if lacking and isinstance(func, KeyedCoProcessFunction):
             which = f"the {lacking[0]} stream is" if len(lacking) == 1 else "the streams are"
@@ -128,102 +122,18 @@ class BaseConnectedStreams:
                 f"streams, and {which} not keyed: call connect(...).key_by(selector1, selector2), "
                 f"or use a CoProcessFunction"
             )
-        return self._transform(add_co_process, func, output_type)
-
-    def _transform(
-        self, add: Callable[..., OperatorOutput], function: Function, output_type: Any
-    ) -> Any:
-        output = add(self._first, self._second, function)
-        return declare_type(self._stream_of([output]), output_type)
+        output = add_co_process(self._first._input, self._second._input, func)
+        return self._first._emitting(output, output_type)
 
 
-class BroadcastStream(Generic[T_co]):
-    """A stream that sends all records to every subtask. (Flink: `BroadcastStream`.)
-
-    It is connected with another stream: `other.connect(stream.broadcast(descriptor))`.
+def check_two_input_function(function: Any, wanted: tuple[type[Function], ...], where: str) -> None:
+    """Raise a `GraphError` unless a function is an object of one of these classes.
 
     Arguments:
-        records: the records, which are partitioned by broadcast.
-        states: the descriptors of the broadcast states that the function may use.
+        function: the function.
+        wanted: the classes.
+        where: the method that takes the function, for the error.
     """
-
-    def __init__(
-        self,
-        records: OperatorInput,
-        states: tuple[MapStateDescriptor, ...],
-    ) -> None:
-        self._records = records
-        self._states = states
-
-    def connected_to(
-        self,
-        other: OperatorInput,
-        make: Callable[[OperatorInput, OperatorInput, tuple[MapStateDescriptor, ...]], R],
-    ) -> R:
-        """Return this stream, connected with another stream.
-
-        Arguments:
-            other: the other stream.
-            make: a function that returns the connected streams. Its arguments are the other stream,
-                this stream, and the descriptors of the broadcast states.
-
-        Raises:
-            GraphError: if the streams belong to two environments.
-        """
-        if self._records.environment is not other.environment:
-            raise GraphError("connect takes a stream of the same environment, and got another")
-        return make(other, self._records, self._states)
-
-
-class BaseBroadcastConnectedStream:
-    """The methods of a stream that is connected with a broadcast stream.
-
-    Arguments:
-        first: the stream that is not broadcast.
-        second: the broadcast stream.
-        states: the descriptors of the broadcast states that the function may use.
-        stream_of: a function that returns a stream with these outputs.
-    """
-
-    def __init__(
-        self,
-        first: OperatorInput,
-        second: OperatorInput,
-        states: tuple[MapStateDescriptor, ...],
-        stream_of: StreamOf,
-    ) -> None:
-        self._first, self._second = first, second
-        self._states = states
-        self._stream_of = stream_of
-
-    def process(
-        self,
-        func: BroadcastProcessFunction | KeyedBroadcastProcessFunction,
-        output_type: Any = None,
-    ) -> Any:
-        """Add an operator that processes the stream together with the broadcast stream.
-
-        Arguments:
-            func: a `KeyedBroadcastProcessFunction` if the stream that is not broadcast is keyed,
-                else a `BroadcastProcessFunction`.
-            output_type: the type of the results, which are checked; see `docs/guides/types.md`.
-
-        Raises:
-            GraphError: if `func` is not such a function.
-        """
-        check_type_info("output_type", output_type)
-        keyed = self._first.key_selector is not None
-        wanted: type[Function] = BroadcastProcessFunction
-        where = "process on a stream without keys that is connected with a broadcast stream"
-        if keyed:
-            wanted = KeyedBroadcastProcessFunction
-            where = "process on a keyed stream that is connected with a broadcast stream"
-        _check(func, (wanted,), where)
-        output = add_broadcast_process(self._first, self._second, func, self._states)
-        return declare_type(self._stream_of([output]), output_type)
-
-
-def _check(function: Any, wanted: tuple[type[Function], ...], where: str) -> None:
     if isinstance(function, wanted):
         return
     names = " or a ".join(kind.__name__ for kind in wanted)

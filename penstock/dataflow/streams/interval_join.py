@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
@@ -20,29 +20,30 @@ from penstock.dataflow.functions import (
     check_function,
     check_methods,
 )
-from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.joins.interval_join import IntervalJoinOperation
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.building import add_interval_join
-from penstock.dataflow.streams.operator_settings import declare_type
-from penstock.dataflow.type_variables import T1_co, T2_co
+from penstock.dataflow.type_variables import R, T1_co, T2_co
 from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows.window_settings import own
 
+if TYPE_CHECKING:
+    from penstock.dataflow.streams.data_stream import DataStream
+    from penstock.dataflow.streams.keyed_stream import KeyedStream
+
 __all__ = ["IntervalJoin", "IntervalJoined"]
 
-#: A function that adds the operator of a join, given the function of `building.py` and the join.
-AddOperator: TypeAlias = Callable[[Callable[..., OperatorOutput], Any], Any]
 #: The greatest bound, in milliseconds: 36 million years.
 _MOST = 2**60
 
 
 class IntervalJoin(PyFlinkNames, Generic[T1_co, T2_co]):
-    """Two keyed streams, before the interval of their join is set. (Flink:
-    `KeyedStream.IntervalJoin`.)
+    """Two keyed streams, before the interval of their join is set.
+
+    (Flink: `KeyedStream.IntervalJoin`.)
 
     Arguments:
-        add: adds the operator of the join to the program, and returns its output.
+        left, right: the streams.
     """
 
     _missing: ClassVar[Mapping[str, str]] = {
@@ -53,8 +54,8 @@ class IntervalJoin(PyFlinkNames, Generic[T1_co, T2_co]):
         "in_processing_time": "an interval join works by event time only, as in Flink",
     }
 
-    def __init__(self, add: AddOperator) -> None:
-        self._add = add
+    def __init__(self, left: KeyedStream[Any, T1_co], right: KeyedStream[Any, T2_co]) -> None:
+        self._left, self._right = left, right
 
     def in_event_time(self) -> Self:
         """Join by event time. (An interval join always uses event time.)"""
@@ -86,20 +87,26 @@ class IntervalJoin(PyFlinkNames, Generic[T1_co, T2_co]):
             )
         if max(abs(lower), abs(upper)) > _MOST:
             raise GraphError(f"between({lower}, {upper}) has a bound of more than {_MOST} ms")
-        return IntervalJoined(self._add, lower, upper)
+        return IntervalJoined(self._left, self._right, lower, upper)
 
 
 class IntervalJoined(Generic[T1_co, T2_co]):
     """Two keyed streams with the bounds of their join. (Flink: `KeyedStream.IntervalJoined`.)
 
     Arguments:
-        add: adds the operator of the join to the program, and returns its output.
+        left, right: the streams.
         lower: the lower bound, in milliseconds.
         upper: the upper bound, in milliseconds.
     """
 
-    def __init__(self, add: AddOperator, lower: int, upper: int) -> None:
-        self._add = add
+    def __init__(
+        self,
+        left: KeyedStream[Any, T1_co],
+        right: KeyedStream[Any, T2_co],
+        lower: int,
+        upper: int,
+    ) -> None:
+        self._left, self._right = left, right
         self._lower, self._upper = lower, upper
         self._excludes_lower = self._excludes_upper = False
         self._late_tags: list[OutputTag | None] = [None, None]
@@ -114,7 +121,7 @@ class IntervalJoined(Generic[T1_co, T2_co]):
         self._excludes_upper = True
         return self
 
-    def side_output_left_late_data(self, output_tag: OutputTag) -> Self:
+    def side_output_left_late_data(self, output_tag: OutputTag[T1_co]) -> Self:
         """Emit late records of the left stream to a side output, instead of dropping them.
 
         A record is late if its timestamp is smaller than the current watermark.
@@ -124,15 +131,15 @@ class IntervalJoined(Generic[T1_co, T2_co]):
         """
         return self._set_late_tag("side_output_left_late_data", 0, output_tag)
 
-    def side_output_right_late_data(self, output_tag: OutputTag) -> Self:
+    def side_output_right_late_data(self, output_tag: OutputTag[T2_co]) -> Self:
         """Emit late records of the right stream to a side output, as for the left stream."""
         return self._set_late_tag("side_output_right_late_data", 1, output_tag)
 
     def process(
         self,
-        process_join_function: ProcessJoinFunction | Callable[[Any, Any], Any],
+        process_join_function: ProcessJoinFunction[T1_co, T2_co, R] | Callable[[T1_co, T2_co], R],
         output_type: Any = None,
-    ) -> Any:
+    ) -> DataStream[R]:
         """Add the operator that joins the records.
 
         A result has the later one of the timestamps of the two records.
@@ -154,9 +161,10 @@ class IntervalJoined(Generic[T1_co, T2_co]):
                 f"its bounds are exclusive: no whole number of milliseconds lies between them"
             )
         function = own(_checked(process_join_function))
-        left, right = self._late_tags
-        operation = IntervalJoinOperation(lower, upper, function, (left, right))
-        return declare_type(self._add(add_interval_join, operation), output_type)
+        late_left, late_right = self._late_tags
+        operation = IntervalJoinOperation(lower, upper, function, (late_left, late_right))
+        output = add_interval_join(self._left._input, self._right._input, operation)
+        return self._left._emitting(output, output_type)
 
     def _set_late_tag(self, method: str, side: int, output_tag: OutputTag) -> Self:
         if not isinstance(output_tag, OutputTag):

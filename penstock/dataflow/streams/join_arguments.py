@@ -1,4 +1,4 @@
-"""Check the arguments of a join with a static table."""
+"""Check the arguments of `as_of_join` and `join_table`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,31 @@ from typing import Any
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import JoinFunction, check_function, check_methods
+from penstock.dataflow.joins.as_of_join import AsOfJoinOperation
 from penstock.dataflow.joins.static_table import static_table
 from penstock.dataflow.joins.table_join import TableJoinOperation
+from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.key_selectors import check_key_selector
 from penstock.dataflow.windows.window_settings import own
 
-__all__ = ["table_join_operation"]
+__all__ = ["as_of_join_operation", "table_join_operation"]
+
+
+def as_of_join_operation(how: str, function: Any, late_tag: Any) -> AsOfJoinOperation:
+    """Return the operation of an as-of join; see `KeyedStream.as_of_join`.
+
+    Raises:
+        GraphError: if an argument is wrong.
+    """
+    if how not in ("inner", "left"):
+        raise GraphError(f"how is 'inner' or 'left', not {how!r}")
+    if late_tag is not None and not isinstance(late_tag, OutputTag):
+        raise GraphError(
+            f"late_tag is an OutputTag, not {late_tag!r}: write OutputTag({str(late_tag)!r})"
+        )
+    checked = check_function(_pair if function is None else own(function), JoinFunction, "function")
+    check_methods(checked)
+    return AsOfJoinOperation(checked, how == "left", late_tag)
 
 
 def table_join_operation(
@@ -24,7 +43,7 @@ def table_join_operation(
     many: bool,
     reload_every: DurationLike | None,
 ) -> TableJoinOperation:
-    """Return the operation of a join with a table; see `StreamJoins.join_table`.
+    """Return the operation of a join with a table; see `DataStream.join_table`.
 
     Raises:
         GraphError: if an argument is wrong.
@@ -49,8 +68,8 @@ def table_join_operation(
     return TableJoinOperation(static, selector, checked, how == "left", reload_ms)
 
 
-def _pair(record: Any, row: Any) -> Any:
-    return record, row
+def _pair(record: Any, other: Any) -> Any:
+    return record, other
 
 
 def _as_columns(on: Any) -> Any:

@@ -4,32 +4,54 @@
         .window(TumblingEventTimeWindows.of(Time.minutes(5))) \\
         .apply(lambda order, payment: (order.id, payment.amount))
 
-As in Flink, each method returns an object with the next method of the chain.
+As in Flink, each method returns an object with the next method of the chain. The classes of a join
+and of a co-group differ in the function that `apply` takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
+from penstock.dataflow.functions import (
+    CoGroupFunction,
+    FlatJoinFunction,
+    JoinFunction,
+    KeySelector,
+)
 from penstock.dataflow.joins.key_types import check_key_types
 from penstock.dataflow.joins.window_functions import (
     co_group_window_function,
     join_window_function,
 )
 from penstock.dataflow.streams.building import OperatorInput, add_window_join
-from penstock.dataflow.streams.connected_streams import StreamOf
-from penstock.dataflow.streams.key_selectors import check_key_selector
-from penstock.dataflow.streams.operator_settings import declare_type
-from penstock.dataflow.type_variables import K_co, T1_co, T2_co
+from penstock.dataflow.streams.key_selectors import KeyFields, check_key_selector
+from penstock.dataflow.type_variables import K, K_co, R, T1_co, T2_co
 from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows import WindowAssigner, WindowFunction
 from penstock.dataflow.windows.window import W
 from penstock.dataflow.windows.window_settings import WindowSettings, own
 
+if TYPE_CHECKING:
+    from penstock.dataflow.streams.data_stream import DataStream
+
 __all__ = ["CoGroupedStreams", "JoinedStreams", "JoinedStreamsInWindows"]
+
+_BEFORE_WHERE = dict.fromkeys(
+    ("equal_to", "window", "apply", "trigger", "evictor", "allowed_lateness"),
+    "a join first needs the keys of both streams: call where(key of the first stream)"
+    ".equal_to(key of the second stream).window(...).apply(...)",
+)
+_BEFORE_EQUAL_TO = dict.fromkeys(
+    ("window", "apply", "trigger", "evictor", "allowed_lateness"),
+    "the key of the second stream is missing: call equal_to(...) behind where(...)",
+)
+_BEFORE_WINDOW = dict.fromkeys(
+    ("apply", "trigger", "evictor", "allowed_lateness"),
+    "streams are joined in windows: call window(TumblingEventTimeWindows.of(size)) before it",
+)
 
 
 @dataclass(frozen=True)
@@ -37,39 +59,58 @@ class _Pair:
     """Two streams that are joined.
 
     Arguments:
-        name: the name of the kind of join, for users.
-        first, second: the streams.
-        stream_of: a function that returns a stream with these outputs.
-        make_function: returns the window function for the argument of `apply`.
-        first_type, second_type: the declared types of the keys.
+        stream: the first stream.
+        first, second: the records of both streams, with their keys as soon as these are known.
+        first_type: the declared type of the first stream's keys.
     """
 
-    name: str
+    stream: DataStream[Any]
     first: OperatorInput
     second: OperatorInput
-    stream_of: StreamOf
-    make_function: Callable[[Any], WindowFunction]
     first_type: Any = None
-    second_type: Any = None
+
+    def where(self, key_selector: Any, key_type: Any) -> _Pair:
+        """Return the pair with the key of the first stream."""
+        selector = check_key_selector(key_selector, key_type=key_type, method="where")
+        return replace(self, first=self.first.key_by(selector), first_type=key_type)
+
+    def equal_to(self, key_selector: Any, key_type: Any) -> _Pair:
+        """Return the pair with the key of the second stream."""
+        selector = check_key_selector(key_selector, key_type=key_type, method="equal_to")
+        check_key_types(self.first.key_selector, selector, (self.first_type, key_type))
+        return replace(self, second=self.second.key_by(selector))
 
 
-class _BeforeWhere(PyFlinkNames, Generic[T1_co, T2_co]):
-    """Two streams whose keys are not set yet.
+# ---- joins
+
+
+class JoinedStreams(PyFlinkNames, Generic[T1_co, T2_co]):
+    """Two streams that `join` has paired. (Flink: `JoinedStreams`.)
 
     Arguments:
-        pair: the streams.
+        first, second: the streams.
     """
 
-    _missing = dict.fromkeys(
-        ("equal_to", "window", "apply", "trigger", "evictor", "allowed_lateness"),
-        "a join first needs the keys of both streams: call where(key of the first stream)"
-        ".equal_to(key of the second stream).window(...).apply(...)",
-    )
+    _missing = _BEFORE_WHERE
 
-    def __init__(self, pair: _Pair) -> None:
-        self._pair = pair
+    def __init__(self, first: DataStream[T1_co], second: DataStream[T2_co]) -> None:
+        self._pair = _Pair(first, first._input, second._input)
 
-    def where(self, key_selector: Any, key_type: Any = None) -> JoinedStreamsWhere:
+    @overload
+    def where(
+        self, key_selector: Callable[[T1_co], K] | KeySelector[T1_co, K], key_type: Any = None
+    ) -> JoinedStreamsWhere[T1_co, T2_co, K]: ...
+
+    @overload
+    def where(
+        self, key_selector: KeyFields, key_type: Any = None
+    ) -> JoinedStreamsWhere[T1_co, T2_co, Any]: ...
+
+    def where(
+        self,
+        key_selector: Callable[[T1_co], Any] | KeySelector[T1_co, Any] | KeyFields,
+        key_type: Any = None,
+    ) -> JoinedStreamsWhere[T1_co, T2_co, Any]:
         """Set the key of the first stream.
 
         Arguments:
@@ -80,19 +121,7 @@ class _BeforeWhere(PyFlinkNames, Generic[T1_co, T2_co]):
         Raises:
             GraphError: if `key_selector` is not a function or a field.
         """
-        pair = self._pair
-        first = pair.first.key_by(
-            check_key_selector(key_selector, key_type=key_type, method="where")
-        )
-        return JoinedStreamsWhere(replace(pair, first=first, first_type=key_type))
-
-
-class JoinedStreams(_BeforeWhere[T1_co, T2_co]):
-    """Two streams that `join` has paired. (Flink: `JoinedStreams`.)"""
-
-
-class CoGroupedStreams(_BeforeWhere[T1_co, T2_co]):
-    """Two streams that `co_group` has paired. (Flink: `CoGroupedStreams`.)"""
+        return JoinedStreamsWhere(self._pair.where(key_selector, key_type))
 
 
 class JoinedStreamsWhere(PyFlinkNames, Generic[T1_co, T2_co, K_co]):
@@ -102,15 +131,16 @@ class JoinedStreamsWhere(PyFlinkNames, Generic[T1_co, T2_co, K_co]):
         pair: the streams.
     """
 
-    _missing = dict.fromkeys(
-        ("window", "apply", "trigger", "evictor", "allowed_lateness"),
-        "the key of the second stream is missing: call equal_to(...) behind where(...)",
-    )
+    _missing = _BEFORE_EQUAL_TO
 
     def __init__(self, pair: _Pair) -> None:
         self._pair = pair
 
-    def equal_to(self, key_selector: Any, key_type: Any = None) -> JoinedStreamsEqualTo:
+    def equal_to(
+        self,
+        key_selector: Callable[[T2_co], K_co] | KeySelector[T2_co, K_co] | KeyFields,
+        key_type: Any = None,
+    ) -> JoinedStreamsEqualTo[T1_co, T2_co]:
         """Set the key of the second stream.
 
         Arguments:
@@ -121,10 +151,7 @@ class JoinedStreamsWhere(PyFlinkNames, Generic[T1_co, T2_co, K_co]):
             GraphError: if `key_selector` is not a function or a field, or if the declared key types
                 of the two streams differ.
         """
-        pair = self._pair
-        selector = check_key_selector(key_selector, key_type=key_type, method="equal_to")
-        check_key_types(pair.first.key_selector, selector, (pair.first_type, key_type))
-        return JoinedStreamsEqualTo(replace(pair, second=pair.second.key_by(selector)))
+        return JoinedStreamsEqualTo(self._pair.equal_to(key_selector, key_type))
 
 
 class JoinedStreamsEqualTo(PyFlinkNames, Generic[T1_co, T2_co]):
@@ -134,15 +161,14 @@ class JoinedStreamsEqualTo(PyFlinkNames, Generic[T1_co, T2_co]):
         pair: the streams.
     """
 
-    _missing = dict.fromkeys(
-        ("apply", "trigger", "evictor", "allowed_lateness"),
-        "streams are joined in windows: call window(TumblingEventTimeWindows.of(size)) before it",
-    )
+    _missing = _BEFORE_WINDOW
 
     def __init__(self, pair: _Pair) -> None:
         self._pair = pair
 
-    def window(self, window_assigner: WindowAssigner) -> JoinedStreamsInWindows:
+    def window(
+        self, window_assigner: WindowAssigner[Any, W]
+    ) -> JoinedStreamsInWindows[T1_co, T2_co, W]:
         """Set the windows in which records are joined.
 
         Arguments:
@@ -155,7 +181,27 @@ class JoinedStreamsEqualTo(PyFlinkNames, Generic[T1_co, T2_co]):
         return JoinedStreamsInWindows(self._pair, window_assigner)
 
 
-class JoinedStreamsInWindows(WindowSettings, Generic[T1_co, T2_co, W]):
+class _PairInWindows(WindowSettings[Any, W], Generic[W]):
+    """Two streams with keys and windows.
+
+    User-defined triggers and evictors get pairs `(side, record)`.
+
+    Arguments:
+        pair: the streams.
+        assigner: chooses the windows of a record.
+    """
+
+    def __init__(self, pair: _Pair, assigner: WindowAssigner[Any, W]) -> None:
+        super().__init__(pair.first.environment, assigner)
+        self._pair = pair
+
+    def _add(self, name: str, function: WindowFunction, result_type: Any) -> DataStream[Any]:
+        operation = self._operation(window_function=function)
+        output = add_window_join(self._pair.first, self._pair.second, name, operation)
+        return self._pair.stream._emitting(output, result_type)
+
+
+class JoinedStreamsInWindows(_PairInWindows[W], Generic[T1_co, T2_co, W]):
     """Two streams with keys and windows. (Flink: `JoinedStreams.WithWindow`.)
 
     User-defined triggers and evictors get pairs `(side, record)`.
@@ -165,11 +211,21 @@ class JoinedStreamsInWindows(WindowSettings, Generic[T1_co, T2_co, W]):
         assigner: chooses the windows of a record.
     """
 
-    def __init__(self, pair: _Pair, assigner: WindowAssigner) -> None:
-        super().__init__(pair.first.environment, assigner)
-        self._pair = pair
+    @overload
+    def apply(
+        self,
+        function: FlatJoinFunction[T1_co, T2_co, R] | Callable[[T1_co, T2_co], Iterator[R]],
+        result_type: Any = None,
+    ) -> DataStream[R]: ...
 
-    def apply(self, function: Any, result_type: Any = None) -> Any:
+    @overload
+    def apply(
+        self,
+        function: JoinFunction[T1_co, T2_co, R] | Callable[[T1_co, T2_co], R],
+        result_type: Any = None,
+    ) -> DataStream[R]: ...
+
+    def apply(self, function: Any, result_type: Any = None) -> DataStream[Any]:
         """Add the operator that joins the records of each key and window.
 
         A result has the last timestamp of its window. If the window fires earlier or later, it has
@@ -177,33 +233,119 @@ class JoinedStreamsInWindows(WindowSettings, Generic[T1_co, T2_co, W]):
         are dropped, as in Flink.
 
         Arguments:
-            function: for `join`, a `JoinFunction`, or a function `(first, second)` that returns the
-                result for a pair of records; or a `FlatJoinFunction`, or a generator function,
-                which returns any number of results for a pair. For `co_group`, a `CoGroupFunction`,
-                or a function of two lists of records that returns an iterable of results.
+            function: a `JoinFunction`, or a function `(first, second)` that returns the result for
+                a pair of records; or a `FlatJoinFunction`, or a generator function, which returns
+                any number of results for a pair.
             result_type: the type of the results, which are checked; see `docs/guides/types.md`.
 
         Raises:
             GraphError: if the function has the wrong class or the wrong number of arguments.
         """
         check_type_info("result_type", result_type)
-        pair = self._pair
-        operation = self._operation(window_function=pair.make_function(own(function)))
-        output = add_window_join(pair.first, pair.second, pair.name, operation)
-        return declare_type(pair.stream_of([output]), result_type)
+        return self._add("Window Join", join_window_function(own(function)), result_type)
 
 
-def joined_streams(
-    first: OperatorInput, second: OperatorInput, stream_of: StreamOf
-) -> JoinedStreams:
-    """Return two streams to be joined; see `_Pair` for the arguments."""
-    name = "Window Join"
-    return JoinedStreams(_Pair(name, first, second, stream_of, join_window_function))
+# ---- co-groups
 
 
-def co_grouped_streams(
-    first: OperatorInput, second: OperatorInput, stream_of: StreamOf
-) -> CoGroupedStreams:
-    """Return two streams whose records are to be grouped; see `_Pair` for the arguments."""
-    name = "Window Co-Group"
-    return CoGroupedStreams(_Pair(name, first, second, stream_of, co_group_window_function))
+class CoGroupedStreams(PyFlinkNames, Generic[T1_co, T2_co]):
+    """Two streams that `co_group` has paired. (Flink: `CoGroupedStreams`.)
+
+    Arguments:
+        first, second: the streams.
+    """
+
+    _missing = _BEFORE_WHERE
+
+    def __init__(self, first: DataStream[T1_co], second: DataStream[T2_co]) -> None:
+        self._pair = _Pair(first, first._input, second._input)
+
+    @overload
+    def where(
+        self, key_selector: Callable[[T1_co], K] | KeySelector[T1_co, K], key_type: Any = None
+    ) -> CoGroupedStreamsWhere[T1_co, T2_co, K]: ...
+
+    @overload
+    def where(
+        self, key_selector: KeyFields, key_type: Any = None
+    ) -> CoGroupedStreamsWhere[T1_co, T2_co, Any]: ...
+
+    def where(
+        self,
+        key_selector: Callable[[T1_co], Any] | KeySelector[T1_co, Any] | KeyFields,
+        key_type: Any = None,
+    ) -> CoGroupedStreamsWhere[T1_co, T2_co, Any]:
+        """Set the key of the first stream; see `JoinedStreams.where`."""
+        return CoGroupedStreamsWhere(self._pair.where(key_selector, key_type))
+
+
+class CoGroupedStreamsWhere(PyFlinkNames, Generic[T1_co, T2_co, K_co]):
+    """Two streams; the first has a key. (Flink: `CoGroupedStreams.Where`.)
+
+    Arguments:
+        pair: the streams.
+    """
+
+    _missing = _BEFORE_EQUAL_TO
+
+    def __init__(self, pair: _Pair) -> None:
+        self._pair = pair
+
+    def equal_to(
+        self,
+        key_selector: Callable[[T2_co], K_co] | KeySelector[T2_co, K_co] | KeyFields,
+        key_type: Any = None,
+    ) -> CoGroupedStreamsEqualTo[T1_co, T2_co]:
+        """Set the key of the second stream; see `JoinedStreamsWhere.equal_to`."""
+        return CoGroupedStreamsEqualTo(self._pair.equal_to(key_selector, key_type))
+
+
+class CoGroupedStreamsEqualTo(PyFlinkNames, Generic[T1_co, T2_co]):
+    """Two streams with keys. (Flink: `CoGroupedStreams.Where.EqualTo`.)
+
+    Arguments:
+        pair: the streams.
+    """
+
+    _missing = _BEFORE_WINDOW
+
+    def __init__(self, pair: _Pair) -> None:
+        self._pair = pair
+
+    def window(
+        self, window_assigner: WindowAssigner[Any, W]
+    ) -> CoGroupedStreamsInWindows[T1_co, T2_co, W]:
+        """Set the windows of the records; see `JoinedStreamsEqualTo.window`."""
+        return CoGroupedStreamsInWindows(self._pair, window_assigner)
+
+
+class CoGroupedStreamsInWindows(_PairInWindows[W], Generic[T1_co, T2_co, W]):
+    """Two streams with keys and windows. (Flink: `CoGroupedStreams.WithWindow`.)
+
+    User-defined triggers and evictors get pairs `(side, record)`.
+
+    Arguments:
+        pair: the streams.
+        assigner: chooses the windows of a record.
+    """
+
+    def apply(
+        self,
+        function: CoGroupFunction[T1_co, T2_co, R]
+        | Callable[[Iterable[T1_co], Iterable[T2_co]], Iterable[R]],
+        result_type: Any = None,
+    ) -> DataStream[R]:
+        """Add the operator that groups the records of each key and window.
+
+        The timestamps of results, and late records, are those of `JoinedStreamsInWindows.apply`.
+
+        Arguments:
+            function: a `CoGroupFunction`, or a function of two lists of records that returns an
+                iterable of results.
+            result_type: the type of the results, which are checked; see `docs/guides/types.md`.
+
+        Raises:
+            GraphError: if the function has the wrong class or the wrong number of arguments.
+        """
+        check_type_info("result_type", result_type)
+        return self._add("Window Co-Group", co_group_window_function(own(function)), result_type)

@@ -1,14 +1,13 @@
-"""Define the methods of streams and sinks that change the settings of one operator.
+"""Define `OperatorSettings`, the base class of streams and sinks.
 
-Such settings are its name, uid, parallelism and chaining.
+Its methods change the settings of one operator: its name, uid, parallelism and chaining.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self, TypeVar, cast
+from typing import Self
 
-from penstock.dataflow.arguments.pyflink_names import SINK, PyFlinkNames
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.config import (
     MAX_PARALLELISM,
@@ -24,11 +23,8 @@ from penstock.dataflow.graph.job_graph import (
     OperatorOutput,
     Partitioning,
 )
-from penstock.dataflow.types import TypeInformation
 
-__all__ = ["DataStreamSink", "OperatorSettings", "declare_type"]
-
-Stream = TypeVar("Stream")
+__all__ = ["OperatorSettings"]
 
 
 class OperatorSettings:
@@ -148,24 +144,3 @@ class OperatorSettings:
                 f"on the operators that read it or that it is closed with"
             )
         return operator
-
-
-def declare_type(stream: Stream, type_info: Any) -> Stream:
-    """Set the type of the records that an operator emits, and return its stream.
-
-    Arguments:
-        stream: the stream that the operator has just been added for.
-        type_info: the type. None and Python classes are ignored.
-    """
-    if isinstance(type_info, TypeInformation):
-        cast(OperatorSettings, stream)._outputs[0].operator.result_type = type_info
-    return stream
-
-
-class DataStreamSink(PyFlinkNames, OperatorSettings):
-    """A sink that was added to a stream. Its methods set its name, uid and parallelism.
-
-    (Flink: `DataStreamSink`.)
-    """
-
-    _missing = SINK

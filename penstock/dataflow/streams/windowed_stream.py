@@ -1,39 +1,73 @@
-"""The methods of the streams that `window` and `window_all` return: records grouped by windows."""
+"""Define the streams that `window` and `window_all` return: records grouped by windows."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, overload
 
-from penstock.dataflow.arguments.durations import whole_number
+from penstock.dataflow.arguments.durations import DurationLike, whole_number
 from penstock.dataflow.arguments.fields import value_of
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
-from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function, ReduceFunction, check_function
 from penstock.dataflow.output_tag import OutputTag, check_output_tag
 from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
-from penstock.dataflow.streams.operator_settings import declare_type
-from penstock.dataflow.streams.ranking import TopKAggregate
-from penstock.dataflow.type_variables import S_co, T_co
+from penstock.dataflow.streams.building import add_window, add_window_of_all
+from penstock.dataflow.streams.record_functions import TopKAggregate
+from penstock.dataflow.type_variables import K, K_co, R, T_co
 from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows import (
     AggregateFunction,
+    AllWindowFunction,
+    CountSlidingWindowAssigner,
+    CountTumblingWindowAssigner,
+    CountWindow,
     MergingWindowAssigner,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
+    TimeWindow,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     WindowAssigner,
-    WindowOperation,
+    WindowFunction,
 )
 from penstock.dataflow.windows.window import W
 from penstock.dataflow.windows.window_settings import WindowSettings, own
 
-__all__ = ["BaseWindowedStream"]
+if TYPE_CHECKING:
+    from penstock.dataflow.streams.data_stream import DataStream
+
+__all__ = [
+    "AllWindowedStream",
+    "BaseWindowedStream",
+    "WindowedStream",
+    "count_windows",
+    "time_windows",
+]
 
 Field = int | str | None
+
+_Reducer: TypeAlias = Callable[[T_co, T_co], T_co] | ReduceFunction[T_co]
+_ApplyWindow: TypeAlias = (
+    WindowFunction[T_co, R, K, W] | Callable[[K, W, Iterable[T_co]], Iterable[R]]
+)
+_ApplyAllWindow: TypeAlias = (
+    AllWindowFunction[T_co, R, W] | Callable[[W, Iterable[T_co]], Iterable[R]]
+)
+# Not made of `_ApplyWindow`: mypy does not look for a lambda's type in a union of unions.
+_AnyWindow: TypeAlias = (
+    WindowFunction[T_co, R, K, W]
+    | ProcessWindowFunction[T_co, R, K, W]
+    | Callable[[K, W, Iterable[T_co]], Iterable[R]]
+)
+_AnyAllWindow: TypeAlias = (
+    AllWindowFunction[T_co, R, W]
+    | ProcessAllWindowFunction[T_co, R, W]
+    | Callable[[W, Iterable[T_co]], Iterable[R]]
+)
 
 _INVERTIBLE = (
     SlidingEventTimeWindows,
@@ -43,13 +77,12 @@ _INVERTIBLE = (
 )
 
 
-class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W, S_co]):
-    """The methods of a stream that is grouped by windows.
+class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W]):
+    """The base class of windowed streams: what does not depend on the class of window functions.
 
     Arguments:
-        environment: the environment that the stream belongs to.
+        stream: the stream whose records are grouped.
         assigner: chooses the windows of a record.
-        add: a function that adds the operator of the window to the program, and returns its output.
     """
 
     _missing: ClassVar[Mapping[str, str]] = {
@@ -61,14 +94,9 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W,
     _window_class: ClassVar[type[Function]]
     _keyed: ClassVar[bool]
 
-    def __init__(
-        self,
-        environment: BaseEnvironment,
-        assigner: WindowAssigner[Any, Any],
-        add: Callable[[WindowOperation], Any],
-    ) -> None:
-        super().__init__(environment, assigner)
-        self._add = add
+    def __init__(self, stream: DataStream[T_co], assigner: WindowAssigner[T_co, W]) -> None:
+        super().__init__(stream._environment, assigner)
+        self._stream = stream
         self._late_tag: OutputTag[T_co] | None = None
 
     def side_output_late_data(self, output_tag: OutputTag[T_co]) -> Self:
@@ -83,16 +111,171 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W,
         self._late_tag = check_output_tag("side_output_late_data", output_tag)
         return self
 
-    # ---- results
+    def sum(self, position_to_sum: Field = 0) -> DataStream[T_co]:
+        """Sum up one field of the records of each window.
+
+        The other fields are taken from the first record of the window.
+
+        Arguments:
+            position_to_sum: the position or name of the field. If the records are numbers, it is
+                left out, or None.
+        """
+        return self._add(FieldAggregation(position_to_sum, operator.add))
+
+    def min(self, position_to_min: Field = 0) -> DataStream[T_co]:
+        """Emit the smallest value of one field; see `sum`."""
+        return self._add(FieldAggregation(position_to_min, min))
+
+    def max(self, position_to_max: Field = 0) -> DataStream[T_co]:
+        """Emit the largest value of one field; see `sum`."""
+        return self._add(FieldAggregation(position_to_max, max))
+
+    def min_by(self, position_to_min_by: Field = 0) -> DataStream[T_co]:
+        """Emit the record with the smallest field; the first one if fields are equal."""
+        return self._add(FieldChoice(position_to_min_by, operator.lt))
+
+    def max_by(self, position_to_max_by: Field = 0) -> DataStream[T_co]:
+        """Emit the record with the largest field; the first one if fields are equal."""
+        return self._add(FieldChoice(position_to_max_by, operator.gt))
+
+    def top_k(self, k: int, by: Any = None) -> DataStream[list[T_co]]:
+        """Emit a list of the `k` best records of each window, the best one first.
+
+        If two records have equal values, the earlier one is better.
+
+        Arguments:
+            k: the number of records, at least 1.
+            by: the value by which records are compared, where the largest is best: a function of
+                one record, or the position or name of a field. With None, it is the record itself.
+
+        Raises:
+            GraphError: if an argument is something else.
+        """
+        return self._add(TopKAggregate(whole_number("k", k, least=1), value_of("top_k", by)))
+
+    # ---- methods whose types the subclasses have
+
+    def _reduce(
+        self, reduce_function: Any, window_function: Any, output_type: Any, inverse: Any
+    ) -> DataStream[Any]:
+        check_type_info("output_type", output_type)
+        combine = check_function(reduce_function, ReduceFunction, "reduce")
+        if inverse is not None:
+            self._check_inverse(inverse)
+        return self._add(combine, window_function, output_type, inverse)
+
+    def _aggregate(
+        self,
+        aggregate_function: Any,
+        window_function: Any,
+        accumulator_type: Any,
+        output_type: Any,
+    ) -> DataStream[Any]:
+        check_type_info("accumulator_type", accumulator_type)
+        check_type_info("output_type", output_type)
+        if not isinstance(aggregate_function, AggregateFunction):
+            raise GraphError(
+                f"aggregate takes an object of class AggregateFunction, not {aggregate_function!r}"
+            )
+        if isinstance(self._assigner, MergingWindowAssigner) and aggregate_function.merge is None:
+            raise GraphError(
+                f"the windows of {type(self._assigner).__name__} merge, so that "
+                f"{type(aggregate_function).__name__} needs a method merge(self, a, b)"
+            )
+        return self._add(aggregate_function, window_function, output_type)
+
+    def _process(self, process_window_function: Any, output_type: Any) -> DataStream[Any]:
+        check_type_info("output_type", output_type)
+        if not isinstance(process_window_function, self._process_class):
+            raise GraphError(
+                f"process on {_a(type(self).__name__)} takes an object of class "
+                f"{self._process_class.__name__}, not {process_window_function!r}"
+            )
+        return self._add(None, process_window_function, output_type)
+
+    def _apply(self, window_function: Any, output_type: Any) -> DataStream[Any]:
+        check_type_info("output_type", output_type)
+        if isinstance(window_function, self._process_class):
+            raise GraphError(
+                f"apply takes {_a(self._window_class.__name__)}; give "
+                f"{type(window_function).__name__} to process(...)"
+            )
+        checked = self._checked_window_function("apply", window_function)
+        return self._add(None, checked, output_type)
+
+    def _add(
+        self,
+        aggregator: Any,
+        window_function: Any = None,
+        output_type: Any = None,
+        inverse: Any = None,
+    ) -> DataStream[Any]:
+        """Add the operator of the window, and return the stream of its results."""
+        if window_function is not None:
+            window_function = self._checked_window_function("the window function", window_function)
+        operation = self._operation(
+            aggregator=own(aggregator),
+            inverse=own(inverse),
+            window_function=own(window_function),
+            late_tag=self._late_tag,
+            keyed=self._keyed,
+        )
+        add = add_window if self._keyed else add_window_of_all
+        return self._stream._emitting(add(self._stream._input, operation), output_type)
+
+    def _checked_window_function(self, method: str, function: Any) -> Any:
+        if isinstance(function, self._process_class):
+            return function
+        return check_function(function, self._window_class, method)
+
+    def _check_inverse(self, inverse: Any) -> None:
+        check_function(inverse, ReduceFunction, "inverse")
+        if not isinstance(self._assigner, _INVERTIBLE):
+            raise GraphError(
+                f"inverse is for sliding windows, and not for {type(self._assigner).__name__}"
+            )
+        if self._trigger is not None or self._evictor is not None:
+            raise GraphError("inverse works without an evictor and with the default trigger only")
+
+
+class WindowedStream(BaseWindowedStream[T_co, W], Generic[K_co, T_co, W]):
+    """A keyed stream whose records are grouped by key and window. (Flink: `WindowedStream`.)
+
+    `WindowedStream[K, T, W]` has keys of type `K`, records of type `T`, and windows of type `W`.
+    """
+
+    _process_class = ProcessWindowFunction
+    _window_class = WindowFunction
+    _keyed = True
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: _Reducer[T_co],
+        window_function: None = None,
+        output_type: Any = None,
+        *,
+        inverse: _Reducer[T_co] | None = None,
+    ) -> DataStream[T_co]: ...
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: _Reducer[T_co],
+        window_function: _AnyWindow[T_co, R, K_co, W],
+        output_type: Any = None,
+        *,
+        inverse: _Reducer[T_co] | None = None,
+    ) -> DataStream[R]: ...
 
     def reduce(
         self,
-        reduce_function: Callable[[Any, Any], Any] | ReduceFunction,
+        reduce_function: _Reducer[T_co],
         window_function: Any = None,
         output_type: Any = None,
         *,
-        inverse: Callable[[Any, Any], Any] | ReduceFunction | None = None,
-    ) -> Any:
+        inverse: _Reducer[T_co] | None = None,
+    ) -> DataStream[Any]:
         """Combine the records of each window to one record.
 
         Arguments:
@@ -109,19 +292,33 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W,
             GraphError: if an argument is not a function of this kind, or if `inverse` is given for
                 windows that do not slide, or with a trigger or an evictor.
         """
-        check_type_info("output_type", output_type)
-        combine = check_function(reduce_function, ReduceFunction, "reduce")
-        if inverse is not None:
-            self._check_inverse(inverse)
-        return declare_type(self._build(combine, window_function, inverse), output_type)
+        return self._reduce(reduce_function, window_function, output_type, inverse)
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T_co, Any, R],
+        window_function: None = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T_co, Any, K],
+        window_function: _AnyWindow[K, R, K_co, W],
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
 
     def aggregate(
         self,
-        aggregate_function: AggregateFunction,
+        aggregate_function: AggregateFunction[T_co, Any, Any],
         window_function: Any = None,
         accumulator_type: Any = None,
         output_type: Any = None,
-    ) -> Any:
+    ) -> DataStream[Any]:
         """Combine the records of each window in an accumulator.
 
         Arguments:
@@ -135,134 +332,145 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W,
             GraphError: if an argument is not a function of this kind, or if windows can merge and
                 the aggregate function has no method `merge`.
         """
-        check_type_info("accumulator_type", accumulator_type)
-        check_type_info("output_type", output_type)
-        if not isinstance(aggregate_function, AggregateFunction):
-            raise GraphError(
-                f"aggregate takes an object of class AggregateFunction, not {aggregate_function!r}"
-            )
-        if isinstance(self._assigner, MergingWindowAssigner) and aggregate_function.merge is None:
-            raise GraphError(
-                f"the windows of {type(self._assigner).__name__} merge, so that "
-                f"{type(aggregate_function).__name__} needs a method merge(self, a, b)"
-            )
-        return declare_type(self._build(aggregate_function, window_function), output_type)
+        return self._aggregate(aggregate_function, window_function, accumulator_type, output_type)
 
-    def process(self, process_window_function: Any, output_type: Any = None) -> Any:
+    def process(
+        self,
+        process_window_function: ProcessWindowFunction[T_co, R, K_co, W],
+        output_type: Any = None,
+    ) -> DataStream[R]:
         """Call a function with all records of each window, and with its context.
 
         Arguments:
-            process_window_function: a `ProcessWindowFunction`; for a stream without keys a
-                `ProcessAllWindowFunction`.
+            process_window_function: a `ProcessWindowFunction`.
             output_type: the type of the results, which are checked; see `docs/guides/types.md`.
 
         Raises:
             GraphError: if the function is of another class.
         """
-        check_type_info("output_type", output_type)
-        if not isinstance(process_window_function, self._process_class):
-            raise GraphError(
-                f"process on {_a(type(self).__name__)} takes an object of class "
-                f"{self._process_class.__name__}, not {process_window_function!r}"
-            )
-        return declare_type(self._build(None, process_window_function), output_type)
+        return self._process(process_window_function, output_type)
 
-    def apply(self, window_function: Any, output_type: Any = None) -> Any:
+    def apply(
+        self, window_function: _ApplyWindow[T_co, R, K_co, W], output_type: Any = None
+    ) -> DataStream[R]:
         """Call a function with all records of each window.
 
         Arguments:
-            window_function: a `WindowFunction`, or a function `(key, window, records)`. For a
-                stream without keys it is an `AllWindowFunction`, or a function
-                `(window, records)`. It returns an iterable of results.
+            window_function: a `WindowFunction`, or a function `(key, window, records)`. It returns
+                an iterable of results.
             output_type: the type of the results, which are checked; see `docs/guides/types.md`.
 
         Raises:
             GraphError: if the function is of another class, or takes other arguments.
         """
-        check_type_info("output_type", output_type)
-        if isinstance(window_function, self._process_class):
-            raise GraphError(
-                f"apply takes {_a(self._window_class.__name__)}; give "
-                f"{type(window_function).__name__} to process(...)"
-            )
-        return declare_type(
-            self._build(None, self._checked_window_function("apply", window_function)), output_type
-        )
+        return self._apply(window_function, output_type)
 
-    def sum(self, position_to_sum: Field = 0) -> S_co:
-        """Sum up one field of the records of each window.
 
-        The other fields are taken from the first record of the window.
+class AllWindowedStream(BaseWindowedStream[T_co, W], Generic[T_co, W]):
+    """A stream without keys whose records are grouped by windows, by one subtask.
 
-        Arguments:
-            position_to_sum: the position or name of the field. If the records are numbers, it is
-                left out, or None.
+    (Flink: `AllWindowedStream`.)
+
+    `AllWindowedStream[T, W]` has records of type `T` and windows of type `W`.
+    """
+
+    _process_class = ProcessAllWindowFunction
+    _window_class = AllWindowFunction
+    _keyed = False
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: _Reducer[T_co],
+        window_function: None = None,
+        output_type: Any = None,
+        *,
+        inverse: _Reducer[T_co] | None = None,
+    ) -> DataStream[T_co]: ...
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: _Reducer[T_co],
+        window_function: _AnyAllWindow[T_co, R, W],
+        output_type: Any = None,
+        *,
+        inverse: _Reducer[T_co] | None = None,
+    ) -> DataStream[R]: ...
+
+    def reduce(
+        self,
+        reduce_function: _Reducer[T_co],
+        window_function: Any = None,
+        output_type: Any = None,
+        *,
+        inverse: _Reducer[T_co] | None = None,
+    ) -> DataStream[Any]:
+        """Combine the records of each window to one record; see `WindowedStream.reduce`."""
+        return self._reduce(reduce_function, window_function, output_type, inverse)
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T_co, Any, R],
+        window_function: None = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T_co, Any, K],
+        window_function: _AnyAllWindow[K, R, W],
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T_co, Any, Any],
+        window_function: Any = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[Any]:
+        """Combine the records of each window in an accumulator; see `WindowedStream.aggregate`."""
+        return self._aggregate(aggregate_function, window_function, accumulator_type, output_type)
+
+    def process(
+        self,
+        process_window_function: ProcessAllWindowFunction[T_co, R, W],
+        output_type: Any = None,
+    ) -> DataStream[R]:
+        """Call a `ProcessAllWindowFunction` with all records of each window, and its context.
+
+        The other argument and the errors are those of `WindowedStream.process`.
         """
-        return self._combine(FieldAggregation(position_to_sum, operator.add))
+        return self._process(process_window_function, output_type)
 
-    def min(self, position_to_min: Field = 0) -> S_co:
-        """Emit the smallest value of one field; see `sum`."""
-        return self._combine(FieldAggregation(position_to_min, min))
+    def apply(
+        self, window_function: _ApplyAllWindow[T_co, R, W], output_type: Any = None
+    ) -> DataStream[R]:
+        """Call a function with all records of each window.
 
-    def max(self, position_to_max: Field = 0) -> S_co:
-        """Emit the largest value of one field; see `sum`."""
-        return self._combine(FieldAggregation(position_to_max, max))
-
-    def min_by(self, position_to_min_by: Field = 0) -> S_co:
-        """Emit the record with the smallest field; the first one if fields are equal."""
-        return self._combine(FieldChoice(position_to_min_by, operator.lt))
-
-    def max_by(self, position_to_max_by: Field = 0) -> S_co:
-        """Emit the record with the largest field; the first one if fields are equal."""
-        return self._combine(FieldChoice(position_to_max_by, operator.gt))
-
-    def top_k(self, k: int, by: Any = None) -> Any:
-        """Emit a list of the `k` best records of each window, the best one first.
-
-        If two records have equal values, the earlier one is better.
-
-        Arguments:
-            k: the number of records, at least 1.
-            by: the value by which records are compared, where the largest is best: a function of
-                one record, or the position or name of a field. With None, it is the record itself.
-
-        Raises:
-            GraphError: if an argument is something else.
+        The function is an `AllWindowFunction`, or a function `(window, records)`. It returns an
+        iterable of results. The other argument and the errors are those of `WindowedStream.apply`.
         """
-        return self._build(TopKAggregate(whole_number("k", k, least=1), value_of("top_k", by)))
+        return self._apply(window_function, output_type)
 
-    # ---- building
 
-    def _combine(self, aggregator: Any) -> S_co:
-        stream: S_co = self._build(aggregator)
-        return stream
+def count_windows(size: int, slide: int) -> WindowAssigner[Any, CountWindow]:
+    """Return the assigner for windows of a number of records."""
+    if slide == 0:
+        return CountTumblingWindowAssigner(size)
+    return CountSlidingWindowAssigner(size, slide)
 
-    def _build(self, aggregator: Any, window_function: Any = None, inverse: Any = None) -> Any:
-        if window_function is not None:
-            window_function = self._checked_window_function("the window function", window_function)
-        return self._add(
-            self._operation(
-                aggregator=own(aggregator),
-                inverse=own(inverse),
-                window_function=own(window_function),
-                late_tag=self._late_tag,
-                keyed=self._keyed,
-            )
-        )
 
-    def _checked_window_function(self, method: str, function: Any) -> Any:
-        if isinstance(function, self._process_class):
-            return function
-        return check_function(function, self._window_class, method)
-
-    def _check_inverse(self, inverse: Any) -> None:
-        check_function(inverse, ReduceFunction, "inverse")
-        if not isinstance(self._assigner, _INVERTIBLE):
-            raise GraphError(
-                f"inverse is for sliding windows, and not for {type(self._assigner).__name__}"
-            )
-        if self._trigger is not None or self._evictor is not None:
-            raise GraphError("inverse works without an evictor and with the default trigger only")
+def time_windows(size: DurationLike, slide: DurationLike | None) -> WindowAssigner[Any, TimeWindow]:
+    """Return the assigner of event-time windows that slide, or that tumble if `slide` is None."""
+    if slide is None:
+        return TumblingEventTimeWindows.of(size)
+    return SlidingEventTimeWindows.of(size, slide)
 
 
 def _a(name: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from penstock import OutputTag
 from penstock.dataflow.graph.job_graph import OperatorKind
-from penstock.dataflow.streams.joins.as_of_joins import as_of_join_operation
+from penstock.dataflow.streams.join_arguments import as_of_join_operation
 from penstock.dataflow.time import MAX_WATERMARK, NO_TIMESTAMP
 from tests.runtime.operators.joins.harness import Joins, disturb
 from tests.sizes import sized
