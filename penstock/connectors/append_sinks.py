@@ -33,6 +33,12 @@ class PrintSink(Sink[Any]):
         prefix: a text at the beginning of each line, or None.
         stderr: whether to print to standard error instead of standard output.
         type_info: the declared type of the records; None if they have none.
+
+    Examples:
+        >>> _ = env.from_collection([1, 2]).sink_to(PrintSink("numbers"))
+        >>> _ = env.execute("numbers")
+        numbers> 1
+        numbers> 2
     """
 
     def __init__(
@@ -119,6 +125,12 @@ class FunctionSink(Sink[T], Generic[T]):
 
     Raises:
         GraphError: if the argument is not callable and has no method `invoke`.
+
+    Examples:
+        >>> _ = env.from_collection([1, 2]).sink_to(FunctionSink(print))
+        >>> _ = env.execute("numbers")
+        1
+        2
     """
 
     def __init__(self, function: Callable[[T], object] | Invokes[T]) -> None:

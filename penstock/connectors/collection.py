@@ -42,6 +42,10 @@ class CollectionSource(Source[T], Generic[T]):
 
     Raises:
         GraphError: if `records` is not an iterable.
+
+    Examples:
+        >>> list(env.from_source(CollectionSource(["a", "b"])).execute_and_collect())
+        ['a', 'b']
     """
 
     def __init__(self, records: Iterable[T]) -> None:
@@ -76,6 +80,10 @@ class SequenceSource(Source[int]):
 
     Raises:
         GraphError: if `start` or `end` is not a whole number of 64 bits, or `end` is below `start`.
+
+    Examples:
+        >>> list(env.from_source(NumberSequenceSource(1, 3)).execute_and_collect())
+        [1, 2, 3]
     """
 
     def __init__(self, start: int, end: int) -> None:

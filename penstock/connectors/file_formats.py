@@ -156,6 +156,11 @@ class TextLines(LineFormat[str]):
         encoding: the name of the text encoding; see `FileFormat`.
         errors: the way to handle text that cannot be decoded or encoded; see `FileFormat`.
         on_error: how a source handles a bad line, "fail" or "skip"; see `FileFormat`.
+
+    Examples:
+        >>> _ = Path("words.txt").write_text("to be\nor not\n")
+        >>> list(env.from_source(FileSource("words.txt", TextLines())).execute_and_collect())
+        ['to be', 'or not']
     """
 
     extension = ".txt"
@@ -167,7 +172,7 @@ class TextLines(LineFormat[str]):
 
 @dataclass(frozen=True)
 class JsonLines(LineFormat[Any]):
-    """Stores one JSON value per line.
+    r"""Stores one JSON value per line.
 
     Blank lines are skipped. A tuple is written as a JSON array, and read back as a list.
 
@@ -175,6 +180,11 @@ class JsonLines(LineFormat[Any]):
         encoding: the name of the text encoding; see `FileFormat`.
         errors: the way to handle text that cannot be decoded or encoded; see `FileFormat`.
         on_error: how a source handles a bad line, "fail" or "skip"; see `FileFormat`.
+
+    Examples:
+        >>> _ = Path("users.jsonl").write_text('{"name": "ann"}\n{"name": "bob"}\n')
+        >>> list(env.from_source(FileSource("users.jsonl", JsonLines())).execute_and_collect())
+        [{'name': 'ann'}, {'name': 'bob'}]
     """
 
     extension = ".jsonl"
@@ -193,7 +203,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False)
 
 @dataclass(frozen=True)
 class CsvRows(FileFormat[Any]):
-    """Stores one record per row of comma separated values.
+    r"""Stores one record per row of comma separated values.
 
     The format follows the rules of Python's `csv` module. Quoted fields may contain line ends. All
     values are read as str. Blank rows are skipped.
@@ -213,6 +223,11 @@ class CsvRows(FileFormat[Any]):
     Raises:
         GraphError: if `fields` is a str, if two fields have the same name, or if `delimiter` or
             `quote` is not one character.
+
+    Examples:
+        >>> _ = Path("users.csv").write_text("name,age\nann,31\n")
+        >>> list(env.from_source(FileSource("users.csv", CsvRows())).execute_and_collect())
+        [{'name': 'ann', 'age': '31'}]
     """
 
     extension = ".csv"

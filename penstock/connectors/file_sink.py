@@ -109,7 +109,7 @@ class StagedFileSink(Sink[Any]):
 
 
 class FileSink(StagedFileSink):
-    """Writes one file for each subtask and snapshot into a folder, exactly once.
+    r"""Writes one file for each subtask and snapshot into a folder, exactly once.
 
     A file is named `part-<snapshot>-<subtask>-<attempt>-<uid>-<tag>.<extension>`, so the names sort
     by snapshot. The tag is a hash of the snapshot's lineage and the sink's uid. So several sinks
@@ -126,6 +126,12 @@ class FileSink(StagedFileSink):
 
     Raises:
         GraphError: if `format` is not a `FileFormat`, or `folder` is not a usable path.
+
+    Examples:
+        >>> _ = env.from_collection([{"user": "ann"}]).sink_to(FileSink("users", JsonLines()))
+        >>> _ = env.execute("users")
+        >>> [part.read_text() for part in Path("users").glob("part-*")]
+        ['{"user": "ann"}\n']
     """
 
     def __init__(self, folder: str | os.PathLike[str], format: FileFormat | None = None) -> None:

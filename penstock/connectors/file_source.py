@@ -47,7 +47,7 @@ _END_BYTES = 4096
 
 
 class FileSource(Source[T], Generic[T]):
-    """Reads the records of files.
+    r"""Reads the records of files.
 
     A path names a file, a folder, or a glob such as `logs/**/*.jsonl.gz`. Folders are searched to
     any depth. In folders and globs, names that begin with `_` or `.` are skipped. Files whose names
@@ -84,6 +84,11 @@ class FileSource(Source[T], Generic[T]):
 
     Raises:
         GraphError: if there is no path, or an argument has the wrong type or value.
+
+    Examples:
+        >>> _ = Path("words.txt").write_text("to be\nor not\n")
+        >>> list(env.from_source(FileSource("words.txt")).execute_and_collect())
+        ['to be', 'or not']
     """
 
     def __init__(

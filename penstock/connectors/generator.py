@@ -64,6 +64,11 @@ class GeneratorSource(Source[T], Generic[T]):
 
     Raises:
         GraphError: if an argument has the wrong type or is out of range.
+
+    Examples:
+        >>> results = env.from_source(GeneratorSource(lambda index: index**2, count=4))
+        >>> list(results.execute_and_collect())
+        [0, 1, 4, 9]
     """
 
     def __init__(

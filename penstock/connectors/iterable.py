@@ -69,6 +69,10 @@ class IterableSource(Source[T], Generic[T]):
 
     Raises:
         GraphError: if the factory takes other arguments.
+
+    Examples:
+        >>> list(env.from_source(IterableSource(lambda: range(3))).execute_and_collect())
+        [0, 1, 2]
     """
 
     def __init__(

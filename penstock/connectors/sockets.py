@@ -52,6 +52,10 @@ class SocketSource(Source[str]):
 
     Raises:
         GraphError: if an argument is out of range, or the encoding is unknown.
+
+    Examples:
+        >>> source = SocketSource("localhost", 7777, retries=10)
+        >>> _ = env.from_source(source).sink_to(PrintSink())
     """
 
     rewindable = False

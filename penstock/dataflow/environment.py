@@ -37,6 +37,15 @@ class StreamExecutionEnvironment(BaseEnvironment):
     Arguments:
         config: the initial settings. If it is None, they are those of `penstock.toml`, and else the
             defaults.
+
+    Examples:
+        >>> env = StreamExecutionEnvironment.get_execution_environment()
+        >>> words = env.from_collection(["to", "be", "to"])
+        >>> _ = words.key_by(lambda word: word).count().print()
+        >>> _ = env.execute("words", in_process=True)
+        ('to', 1)
+        ('be', 1)
+        ('to', 2)
     """
 
     @staticmethod

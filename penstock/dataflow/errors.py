@@ -36,6 +36,10 @@ class Recoverability(Enum):
         restart strategy decides whether the job is restarted.
     NON_RECOVERABLE: a restart does not help. The job ends at once, and the restart strategy is
         ignored.
+
+    Examples:
+        >>> JobError("the disk is full", recoverability=Recoverability.RECOVERABLE).recoverability
+        <Recoverability.RECOVERABLE: 'recoverable'>
     """
 
     RECOVERABLE = "recoverable"
@@ -51,6 +55,13 @@ class PenstockError(Exception):
         recoverability: whether a restart may help. If it is None, the error has the recoverability
             of the `OSError` or `PenstockError` that caused it. Without such a cause, the default of
             the error's class applies.
+
+    Examples:
+        >>> try:
+        ...     env.set_parallelism(0)
+        ... except PenstockError as error:
+        ...     print(type(error).__name__)
+        GraphError
     """
 
     _of_class: ClassVar[Recoverability] = Recoverability.RECOVERABLE
@@ -84,6 +95,13 @@ class JobError(PenstockError):
         user_traceback: the formatted traceback of the user's code, if there is one. It is printed
             before the message.
         recoverability: whether a restart may help; see `PenstockError`.
+
+    Examples:
+        >>> try:
+        ...     list(env.from_collection([0]).map(lambda n: 1 / n).execute_and_collect())
+        ... except JobError as error:
+        ...     print(error.operator, error.record)
+        Map 0
     """
 
     def __init__(
@@ -114,7 +132,15 @@ class JobError(PenstockError):
 
 
 class GraphError(PenstockError):
-    """Raised when the program cannot be compiled, or cannot be resumed from a snapshot."""
+    """Raised when the program cannot be compiled, or cannot be resumed from a snapshot.
+
+    Examples:
+        >>> try:
+        ...     env.set_parallelism(0)
+        ... except GraphError as error:
+        ...     print(error)
+        the parallelism of the job must be at least 1, not 0
+    """
 
     _of_class = Recoverability.NON_RECOVERABLE
 
@@ -126,6 +152,10 @@ class StoreError(PenstockError):
         message: the message, which says what happened and what to do.
         path: the file or folder that caused the error, if there is one.
         recoverability: whether a restart may help; see `PenstockError`.
+
+    Examples:
+        >>> issubclass(StoreError, PenstockError)
+        True
     """
 
     def __init__(
@@ -141,7 +171,12 @@ class StoreError(PenstockError):
 
 
 class ProtocolError(PenstockError):
-    """Raised when an internal rule is broken, which is a bug in Penstock."""
+    """Raised when an internal rule is broken, which is a bug in Penstock.
+
+    Examples:
+        >>> issubclass(ProtocolError, PenstockError)
+        True
+    """
 
 
 #: The errors of Python for a mistake in code or in data, which a connector repeats at each restart.

@@ -23,7 +23,12 @@ __all__ = [
 
 
 class JobStatus(Enum):
-    """The state of a job. (Flink: `JobStatus`.)"""
+    """The state of a job. (Flink: `JobStatus`.)
+
+    Examples:
+        >>> JobStatus.FINISHED.is_globally_terminal_state()
+        True
+    """
 
     CREATED = 0
     RUNNING = 1
@@ -47,7 +52,15 @@ class JobStatus(Enum):
 
 
 class JobID(str):
-    """The id of a job. It is a text. (Flink: `JobID`.)"""
+    """The id of a job. It is a text. (Flink: `JobID`.)
+
+    Examples:
+        >>> _ = env.from_collection(["a", "b"]).sink_to(FileSink("letters"))
+        >>> client = env.execute_async("letters")
+        >>> isinstance(client.get_job_id(), JobID)
+        True
+        >>> result = client.get_job_execution_result().result()
+    """
 
     __slots__ = ()
 
@@ -92,6 +105,13 @@ class JobClient(PyFlinkNames):
 
     Arguments:
         job: the running job.
+
+    Examples:
+        >>> _ = env.from_collection(["a", "b"]).sink_to(FileSink("letters"))
+        >>> client = env.execute_async("letters")
+        >>> result = client.get_job_execution_result().result()
+        >>> client.get_job_status().result()
+        <JobStatus.FINISHED: 6>
     """
 
     _missing: ClassVar[Mapping[str, str]] = {

@@ -65,7 +65,12 @@ _MAX_TEXT = 200
 
 
 class Metric(ABC):
-    """A value that a subtask measures. (Flink: `Metric`.)"""
+    """A value that a subtask measures. (Flink: `Metric`.)
+
+    Examples:
+        >>> isinstance(MetricGroup().counter("bad"), Metric)
+        True
+    """
 
     __slots__ = ()
 
@@ -82,12 +87,21 @@ class Counter(Metric):
 
     It begins at 0, also after a restart of the job.
 
-        self.invalid = runtime_context.get_metrics_group().counter("invalid")
-        ...
-        self.invalid.inc()
-
     Attributes:
         count: the current value. `counter.count += 1` is the same as `counter.inc()`.
+
+    Examples:
+        >>> class Parse(FlatMapFunction):
+        ...     def open(self, runtime_context):
+        ...         self.bad = runtime_context.get_metrics_group().counter("bad")
+        ...     def flat_map(self, value):
+        ...         if value.isdigit():
+        ...             yield int(value)
+        ...         else:
+        ...             self.bad.inc()
+        >>> _ = env.from_collection(["1", "x"]).flat_map(Parse()).sink_to(FileSink("numbers"))
+        >>> env.execute("parse").metric("bad")
+        1
     """
 
     __slots__ = ("count",)
@@ -122,6 +136,12 @@ class Meter(Metric):
     Arguments:
         time_span_in_seconds: the time over which the rate is measured.
         clock: returns the time in seconds.
+
+    Examples:
+        >>> meter = Meter(time_span_in_seconds=10)
+        >>> meter.mark_event(5)
+        >>> meter.get_count()
+        5
     """
 
     __slots__ = ("_clock", "_samples", "_span", "count")
@@ -164,7 +184,15 @@ class Meter(Metric):
 
 
 class Distribution(Metric):
-    """Collects the number, sum, minimum and maximum of values. (PyFlink: `Distribution`.)"""
+    """Collects the number, sum, minimum and maximum of values. (PyFlink: `Distribution`.)
+
+    Examples:
+        >>> sizes = MetricGroup().distribution("sizes")
+        >>> for size in (3, 5):
+        ...     sizes.update(size)
+        >>> sizes.count, sizes.min, sizes.max, sizes.sum
+        (2, 3, 5, 8)
+    """
 
     __slots__ = ("count", "max", "min", "sum")
     kind = "distribution"
@@ -226,12 +254,15 @@ class MetricGroup:
 
     Asking again for a metric of the same name and kind returns the same metric.
 
-        group = runtime_context.get_metrics_group().add_group("parser")
-        self.bad_lines = group.counter("bad lines")
-
     Arguments:
         scope: the names before those of the groups: the operator and the index of the subtask.
         clock: returns the time in seconds.
+
+    Examples:
+        >>> group = MetricGroup().add_group("parser")
+        >>> bad_lines = group.counter("bad lines")
+        >>> group.get_metric_identifier("bad lines")
+        'parser.bad lines'
     """
 
     def __init__(

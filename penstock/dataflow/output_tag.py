@@ -14,18 +14,7 @@ __all__ = ["OutputTag", "SideOutput", "check_output_tag"]
 class OutputTag(Generic[T]):
     """Names a side output: a further stream of an operator. (Flink: `OutputTag`.)
 
-    A process function emits a record to a side output with `yield tag, value`:
-
-        LATE = OutputTag("late")
-
-        class Split(ProcessFunction):
-            def process_element(self, value, ctx):
-                if value.time < self.begin:
-                    yield LATE, value
-                else:
-                    yield value
-
-        late = stream.process(Split()).get_side_output(LATE)
+    A process function emits a record to a side output with `yield tag, value`.
 
     Two tags with the same id name the same side output. For type checkers, a tag may have the type
     of its records: `OutputTag[Order]("late")`.
@@ -36,6 +25,18 @@ class OutputTag(Generic[T]):
 
     Raises:
         TypeError: if the id is not a non-empty string.
+
+    Examples:
+        >>> NEGATIVE = OutputTag("negative")
+        >>> class Split(ProcessFunction):
+        ...     def process_element(self, value, ctx):
+        ...         if value < 0:
+        ...             yield NEGATIVE, value
+        ...         else:
+        ...             yield value
+        >>> numbers = env.from_collection([1, -1, 2]).process(Split())
+        >>> list(numbers.get_side_output(NEGATIVE).execute_and_collect())
+        [-1]
     """
 
     __slots__ = ("tag_id", "type_info")

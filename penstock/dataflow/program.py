@@ -74,6 +74,12 @@ class JobExecutionResult(PyFlinkNames):
             value and subtasks. See the page *Metrics*.
         job_id: the id of the job; the id of the lineage if the job was not started by
             `execute_async`.
+
+    Examples:
+        >>> _ = env.from_collection(["a", "b"]).sink_to(FileSink("letters"))
+        >>> result = env.execute("letters")
+        >>> result.job_name, result.restarts
+        ('letters', [])
     """
 
     _missing: ClassVar[Mapping[str, str]] = dict.fromkeys(
@@ -136,14 +142,16 @@ def _count(items: Sequence[object], name: str) -> str:
 class CloseableIterator(Generic[T_co]):
     """Iterates over the records of a running job. (Flink: `CloseableIterator`.)
 
-    `close` stops the job. The iterator is also a context manager, which calls `close` at the end:
-
-        with stream.execute_and_collect() as records:
-            first = next(records)
+    `close` stops the job. The iterator is also a context manager, which calls `close` at the end.
 
     Arguments:
         records: an iterator over the records.
         close: a function that stops the job.
+
+    Examples:
+        >>> with env.from_sequence(1, 10**9).execute_and_collect() as records:
+        ...     print(next(records))
+        1
     """
 
     def __init__(self, records: Iterator[T_co], close: Callable[[], None]) -> None:

@@ -172,6 +172,10 @@ class Sink(ABC, Generic[T_contra]):
         exactly_once: whether the sink publishes its output with a two-phase commit.
         needs_all_output: whether the output is useful only together with all earlier output of the
             job. Forks are then refused, because a fork begins a new lineage without that output.
+
+    Examples:
+        >>> sink = FileSink("letters")  # a Sink
+        >>> _ = env.from_collection(["a", "b"]).sink_to(sink)
     """
 
     exactly_once: bool = False

@@ -46,6 +46,10 @@ class Split:
         id: the id of the split, which is unique within the source and the same in every run.
         payload: a value that describes the split to the reader. Allowed types are str, int, float,
             bool, None, bytes, and lists and dicts of these.
+
+    Examples:
+        >>> Split("words.txt", {"begin": 0}).id
+        'words.txt'
     """
 
     id: str
@@ -238,6 +242,11 @@ class Source(ABC, Generic[T_co]):
             the program gives it no watermark strategy.
         requests_snapshots: whether snapshots are taken only when the source requests one. Only a
             job in the process of its program can run such a source, which is for tests.
+
+    Examples:
+        >>> source = SequenceSource(1, 3)  # a Source
+        >>> list(env.from_source(source).execute_and_collect())
+        [1, 2, 3]
     """
 
     rewindable: bool = True

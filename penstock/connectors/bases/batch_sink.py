@@ -32,6 +32,11 @@ class Batch:
         payload: the value that `flush` has returned for it.
         key_version: the form of `key` when the batch was written. Snapshots of Penstock 0.1 have
             batches with keys of form 1.
+
+    Examples:
+        >>> batch = Batch("1f3b", "table", subtask=0, attempt=1, number=7)
+        >>> batch.number
+        7
     """
 
     lineage: str
@@ -77,15 +82,18 @@ class BatchSink(Sink[T_contra]):
     again, in batches of other sizes. The result is exactly once if writing a record twice has the
     same effect as writing it once. So write by key: for example, replace a row or put an object.
 
-        class Table(BatchSink):
-            def flush(self, records, batch):
-                with connect(self.address) as connection:
-                    connection.executemany("REPLACE INTO counts VALUES (?, ?)", records)
-
     The sink is sent to the workers, so its `__init__` opens no connections.
 
     Attributes:
         max_records: the number of records at which a batch is written before the barrier.
+
+    Examples:
+        >>> class Table(BatchSink):
+        ...     def flush(self, records, batch):
+        ...         print("REPLACE", records)
+        >>> _ = env.from_collection([("ann", 1), ("bob", 2)]).sink_to(Table())
+        >>> _ = env.execute("table")
+        REPLACE [('ann', 1), ('bob', 2)]
     """
 
     max_records: int = 10_000
@@ -125,6 +133,19 @@ class TransactionalSink(BatchSink[T_contra]):
 
     The workers call `flush`, and the JobManager calls `commit` and `discard`. Each of these
     processes has its own copy of the sink.
+
+    Examples:
+        >>> class Table(TransactionalSink):
+        ...     def flush(self, records, batch):
+        ...         return records  # staged with the batch
+        ...     def commit(self, batches):
+        ...         for batch in batches:
+        ...             print("INSERT", batch.payload)
+        ...     def discard(self, lineage, uid, keep):
+        ...         pass
+        >>> _ = env.from_collection([1, 2]).sink_to(Table())
+        >>> _ = env.execute("table")
+        INSERT [1, 2]
     """
 
     exactly_once = True

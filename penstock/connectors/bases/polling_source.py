@@ -27,6 +27,20 @@ class SplitPoller(ABC, Generic[T_co]):
 
     The engine creates a poller, calls `seek`, and then `poll` and `position` in turns. All calls
     come from one thread at a time, except `close`.
+
+    Examples:
+        >>> class Numbers(SplitPoller):
+        ...     def seek(self, position):
+        ...         self.next = position or 0
+        ...     def poll(self, max_records):
+        ...         first, self.next = self.next, min(self.next + max_records, 3)
+        ...         return list(range(first, self.next)) or None
+        ...     def position(self):
+        ...         return self.next
+        >>> poller = Numbers()
+        >>> poller.seek(1)
+        >>> poller.poll(10), poller.position(), poller.poll(10)
+        ([1, 2], 3, None)
     """
 
     @abstractmethod
@@ -77,13 +91,6 @@ class PollingSource(Source[T_co]):
     A subclass names its splits, and makes a poller for each. It is sent to the workers, so it holds
     no open connections: pollers open them.
 
-        class Rows(PollingSource):
-            def splits(self):
-                return ["table"]
-
-            def create_poller(self, split):
-                return RowPoller(split)
-
     Attributes:
         blocking: whether `poll` may take long, for example because it waits for a network. Pollers
             then run in threads. A poller that blocks should return the records that it has, before
@@ -93,6 +100,24 @@ class PollingSource(Source[T_co]):
             seconds. The source then never ends. With None, there are no new splits.
         emits_watermarks: whether the pollers have watermarks.
         bounded: whether every split has an end; see `Source`.
+
+    Examples:
+        >>> class Rows(PollingSource):
+        ...     def splits(self):
+        ...         return ["table"]
+        ...     def create_poller(self, split):
+        ...         return RowPoller()
+        >>> class RowPoller(SplitPoller):
+        ...     def seek(self, position):
+        ...         self.next = position or 0
+        ...     def poll(self, max_records):
+        ...         rows = ["a", "b", "c"][self.next : self.next + max_records]
+        ...         self.next += len(rows)
+        ...         return rows or None
+        ...     def position(self):
+        ...         return self.next
+        >>> list(env.from_source(Rows()).execute_and_collect())
+        ['a', 'b', 'c']
     """
 
     blocking: bool = True

@@ -39,6 +39,13 @@ class ArrowSource(Source):
     Raises:
         GraphError: if pyarrow is not installed, the argument is not a table, or columns share a
             name.
+
+    Examples:
+        >>> import pyarrow
+        >>> table = pyarrow.table({"user": ["ann", "bob"], "amount": [5, 7]})
+        >>> results = env.from_source(ArrowSource(table)).map(lambda row: row["amount"])
+        >>> list(results.execute_and_collect())
+        [5, 7]
     """
 
     def __init__(self, table: Any) -> None:

@@ -44,6 +44,15 @@ class ParquetSink(StagedFileSink):
 
     Raises:
         GraphError: if pyarrow is not installed, or an argument is wrong.
+
+    Examples:
+        >>> import pyarrow
+        >>> table = pyarrow.table({"user": ["ann", "bob"], "amount": [5, 7]})
+        >>> _ = env.from_source(ArrowSource(table)).sink_to(ParquetSink("sales"))
+        >>> _ = env.execute("sales")
+        >>> results = env.from_source(ParquetSource("sales")).map(lambda row: row["user"])
+        >>> list(results.execute_and_collect())
+        ['ann', 'bob']
     """
 
     def __init__(

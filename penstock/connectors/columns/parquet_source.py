@@ -59,6 +59,15 @@ class ParquetSource(Source):
 
     Raises:
         GraphError: if pyarrow is not installed, or an argument is wrong.
+
+    Examples:
+        >>> import pyarrow
+        >>> import pyarrow.parquet
+        >>> table = pyarrow.table({"user": ["ann"], "amount": [5]})
+        >>> pyarrow.parquet.write_table(table, "sales.parquet")
+        >>> sales = env.from_source(ParquetSource("sales.parquet", columns=["amount"]))
+        >>> list(sales.map(lambda row: row["amount"]).execute_and_collect())
+        [5]
     """
 
     def __init__(

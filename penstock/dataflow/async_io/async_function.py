@@ -19,19 +19,16 @@ __all__ = ["AsyncFunction", "check_async_function"]
 class AsyncFunction(Function, ABC, Generic[IN_contra, OUT_co]):
     """Sends a request for each record, and returns the records to emit. (PyFlink: `AsyncFunction`.)
 
-        class Enrich(AsyncFunction):
-            async def open(self, runtime_context):
-                self.session = aiohttp.ClientSession()
-
-            async def async_invoke(self, value):
-                async with self.session.get(f"http://users/{value}") as response:
-                    return [(value, await response.json())]
-
-            async def close(self):
-                await self.session.close()
-
     `open` and `close` run in the same event loop as the requests. They may be `async def`, too, if
     that is an asyncio loop.
+
+    Examples:
+        >>> class Double(AsyncFunction):
+        ...     async def async_invoke(self, value):
+        ...         return [2 * value]  # or await a request
+        >>> numbers = env.from_collection([1, 2])
+        >>> list(AsyncDataStream.ordered_wait(numbers, Double(), 5_000).execute_and_collect())
+        [2, 4]
     """
 
     _may_be_async = frozenset({"open", "async_invoke", "timeout", "close"})

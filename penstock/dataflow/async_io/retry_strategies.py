@@ -21,6 +21,15 @@ class AsyncRetryPredicate(ABC):
     """Decides which results and errors are worth another request. (Flink: `AsyncRetryPredicate`.)
 
     A method returns a function, or None if no result, or no error, leads to another request.
+
+    Examples:
+        >>> class IfEmpty(AsyncRetryPredicate):
+        ...     def result_predicate(self):
+        ...         return lambda results: not results
+        ...     def exception_predicate(self):
+        ...         return None
+        >>> IfEmpty().result_predicate()([])
+        True
     """
 
     @abstractmethod
@@ -37,6 +46,12 @@ class AsyncRetryStrategy(ABC):
 
     Use one of the static methods, or write a subclass. One object serves all requests of a subtask,
     so its methods must depend on their arguments only.
+
+    Examples:
+        >>> if_empty = async_retry_predicates.empty_result_predicate
+        >>> strategy = AsyncRetryStrategy.fixed_delay(3, 100, if_empty)
+        >>> strategy.can_retry(1), strategy.get_backoff_time_millis(1)
+        (True, 100)
     """
 
     @abstractmethod

@@ -22,7 +22,19 @@ FORMATS = ("arrow", "pandas", "polars", "rows")
 
 
 class BatchFunction(Function):
-    """Maps whole batches. Unlike a plain function, it can open resources once."""
+    """Maps whole batches. Unlike a plain function, it can open resources once.
+
+    Examples:
+        >>> class Double(BatchFunction):
+        ...     def map_batch(self, batch):
+        ...         import pyarrow.compute
+        ...         doubled = pyarrow.compute.multiply(batch["amount"], 2)
+        ...         return batch.set_column(0, "amount", doubled)
+        >>> import pyarrow
+        >>> rows = env.from_source(ArrowSource(pyarrow.table({"amount": [5, 7]})))
+        >>> list(rows.map_batches(Double()).map(lambda row: row["amount"]).execute_and_collect())
+        [10, 14]
+    """
 
     @abstractmethod
     def map_batch(self, batch: Any) -> Any:

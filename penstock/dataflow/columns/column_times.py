@@ -21,9 +21,6 @@ _MILLISECOND = timedelta(milliseconds=1)
 class ColumnTimestamps(TimestampAssigner):
     """Takes the event time of each row from a column.
 
-        WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5)) \\
-            .with_timestamp_assigner(ColumnTimestamps("at"))
-
     The column contains times, or whole numbers of milliseconds since the epoch. Times without a
     time zone are in UTC.
 
@@ -32,6 +29,10 @@ class ColumnTimestamps(TimestampAssigner):
 
     Raises:
         GraphError: if the name is not a string.
+
+    Examples:
+        >>> strategy = WatermarkStrategy.for_bounded_out_of_orderness(5_000)
+        >>> strategy = strategy.with_timestamp_assigner(ColumnTimestamps("at"))
     """
 
     def __init__(self, column: str) -> None:

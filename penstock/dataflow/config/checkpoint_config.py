@@ -36,6 +36,12 @@ class CheckpointConfig(PyFlinkNames):
 
     Arguments:
         config: the settings of the job, which the setters change.
+
+    Examples:
+        >>> config = env.get_checkpoint_config()
+        >>> _ = config.set_checkpoint_interval(1_000).set_min_pause_between_checkpoints(500)
+        >>> config.get_checkpoint_interval()
+        1000
     """
 
     _missing: ClassVar[Mapping[str, str]] = dict.fromkeys(

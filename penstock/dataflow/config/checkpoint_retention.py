@@ -18,6 +18,11 @@ class ExternalizedCheckpointRetention(Enum):
         `JobClient.cancel` ends it.
     RETAIN_ON_CANCELLATION: they are always kept.
     NO_EXTERNALIZED_CHECKPOINTS: they are removed when the job finishes, fails or is cancelled.
+
+    Examples:
+        >>> config = env.get_checkpoint_config()
+        >>> retention = ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION
+        >>> _ = config.set_externalized_checkpoint_retention(retention)
     """
 
     DELETE_ON_CANCELLATION = 0

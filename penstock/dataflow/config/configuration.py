@@ -13,14 +13,17 @@ __all__ = ["Configuration"]
 class Configuration(PyFlinkNames):
     """Settings by the keys of Flink. (PyFlink: `Configuration`.)
 
-        config = Configuration().set_string("execution.checkpointing.interval", "10 s")
-        env = StreamExecutionEnvironment.get_execution_environment(config)
-
     `docs/reference/pyflink.md` lists the keys that have a meaning in Penstock. Other keys are noted
     in the log when the configuration is applied.
 
     Arguments:
         settings: the first settings; none if None.
+
+    Examples:
+        >>> config = Configuration().set_string("execution.checkpointing.interval", "10 s")
+        >>> env = StreamExecutionEnvironment.get_execution_environment(config)
+        >>> env.config.checkpoint_interval_seconds
+        10.0
     """
 
     _missing: ClassVar[Mapping[str, str]] = {"parse_jars_value": "there is no JVM, and no jars"}

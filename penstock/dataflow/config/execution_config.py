@@ -31,6 +31,10 @@ class ExecutionMode(Enum):
 
     PIPELINED: at once. Penstock has only this mode.
     PIPELINED_FORCED, BATCH, BATCH_FORCED: the other modes of Flink.
+
+    Examples:
+        >>> env.get_config().get_execution_mode()
+        <ExecutionMode.PIPELINED: 0>
     """
 
     PIPELINED = 0
@@ -45,6 +49,10 @@ class ExecutionConfig(PyFlinkNames):
 
     Arguments:
         config: the settings of the job, which the setters change.
+
+    Examples:
+        >>> env.get_config().set_auto_watermark_interval(100).get_auto_watermark_interval()
+        100
     """
 
     _missing: ClassVar[Mapping[str, str]] = EXECUTION_CONFIG

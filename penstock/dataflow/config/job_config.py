@@ -30,6 +30,9 @@ class CheckpointingMode(Enum):
     SYNCHRONOUS: the whole job pauses for each snapshot, as in Naiad. State is exactly-once. This is
         the baseline in the evaluation of the paper.
     NONE: there are no periodic snapshots.
+
+    Examples:
+        >>> _ = env.enable_checkpointing(1_000, CheckpointingMode.UNALIGNED)
     """
 
     EXACTLY_ONCE = "exactly_once"
@@ -104,6 +107,11 @@ class JobConfig:
         python_executable: the interpreter of the workers. If it is None, it is that of the program.
         job_parameters: parameters of the program, which its functions read in their
             `RuntimeContext`.
+
+    Examples:
+        >>> env = StreamExecutionEnvironment.get_execution_environment(JobConfig(parallelism=4))
+        >>> env.get_parallelism()
+        4
     """
 
     name: str = "penstock job"

@@ -21,6 +21,10 @@ class MemorySize:
 
     Raises:
         GraphError: if it is not a whole number of at least 0.
+
+    Examples:
+        >>> MemorySize.of_mebi_bytes(2).get_bytes()
+        2097152
     """
 
     bytes_size: int = 0
@@ -74,6 +78,11 @@ class SlotSharingGroup:
         cpu_cores: the number of cores; None if it is not given.
         task_heap_memory, task_off_heap_memory, managed_memory: sizes; None if they are not given.
         external_resources: the amounts of other resources, by name.
+
+    Examples:
+        >>> group = SlotSharingGroup.builder("heavy").set_cpu_cores(2.0).build()
+        >>> group.get_name(), group.get_cpu_cores()
+        ('heavy', 2.0)
     """
 
     name: str

@@ -31,6 +31,11 @@ class RestartStrategy:
             `delay_seconds` again.
         interval_seconds: for "failure_rate", the length of the interval in which failures are
             counted.
+
+    Examples:
+        >>> strategy = RestartStrategies.fixed_delay_restart(3, 1_000)
+        >>> strategy.attempts, strategy.delay_seconds
+        (3, 1.0)
     """
 
     kind: str
@@ -57,6 +62,9 @@ class RestartStrategies:
 
     All times are numbers of milliseconds, or `timedelta`s. All methods raise a `GraphError` if a
     number or a time is out of range.
+
+    Examples:
+        >>> _ = env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 1_000))
     """
 
     @staticmethod

@@ -40,6 +40,10 @@ class StateBackend:
     Every state backend is accepted. Penstock keeps state in memory while it is small, and then in a
     database; the limit is set with `StreamExecutionEnvironment.set_memory`. The database is RocksDB
     unless `EmbeddedSQLiteStateBackend` or the setting `cold_store` chooses SQLite.
+
+    Examples:
+        >>> issubclass(EmbeddedRocksDBStateBackend, StateBackend)
+        True
     """
 
     #: The database that this backend chooses; None for the default one.
@@ -50,11 +54,20 @@ class StateBackend:
 
 
 class HashMapStateBackend(StateBackend):
-    """Keeps state in memory; see `StateBackend`. (Flink: `HashMapStateBackend`.)"""
+    """Keeps state in memory; see `StateBackend`. (Flink: `HashMapStateBackend`.)
+
+    Examples:
+        >>> _ = env.set_state_backend(HashMapStateBackend())
+    """
 
 
 class PredefinedOptions(Enum):
-    """Options for RocksDB. (Flink: `PredefinedOptions`.) They have no effect."""
+    """Options for RocksDB. (Flink: `PredefinedOptions`.) They have no effect.
+
+    Examples:
+        >>> backend = EmbeddedRocksDBStateBackend()
+        >>> backend.set_predefined_options(PredefinedOptions.FLASH_SSD_OPTIMIZED)
+    """
 
     DEFAULT = 0
     SPINNING_DISK_OPTIMIZED = 1
@@ -71,6 +84,9 @@ class EmbeddedRocksDBStateBackend(PyFlinkNames, StateBackend):
 
     Arguments:
         enable_incremental_checkpointing: has no effect, since snapshots are incremental.
+
+    Examples:
+        >>> _ = env.set_state_backend(EmbeddedRocksDBStateBackend())
     """
 
     cold_store = ColdStoreKind.ROCKSDB
@@ -121,7 +137,7 @@ class EmbeddedSQLiteStateBackend(StateBackend):
     SQLite is a part of Python, so this needs no further package. Snapshots of both databases can be
     resumed with both. Flink has no such backend.
 
-    Example:
+    Examples:
         >>> from penstock import EmbeddedSQLiteStateBackend, StreamExecutionEnvironment
         >>> env = StreamExecutionEnvironment.get_execution_environment()
         >>> env.set_state_backend(EmbeddedSQLiteStateBackend()).config.cold_store
@@ -139,7 +155,13 @@ _STORAGE = {
 
 
 class CheckpointStorage(PyFlinkNames):
-    """Where snapshots are stored. (Flink: `CheckpointStorage`.)"""
+    """Where snapshots are stored. (Flink: `CheckpointStorage`.)
+
+    Examples:
+        >>> storage = FileSystemCheckpointStorage("/var/snapshots/job")
+        >>> isinstance(storage, CheckpointStorage)
+        True
+    """
 
     _missing: ClassVar[Mapping[str, str]] = _STORAGE
 
@@ -156,6 +178,9 @@ class JobManagerCheckpointStorage(CheckpointStorage):
     Arguments:
         checkpoint_path: the folder of the snapshots; None for a temporary one.
         max_state_size: ignored; there is no limit.
+
+    Examples:
+        >>> _ = env.get_checkpoint_config().set_checkpoint_storage(JobManagerCheckpointStorage())
     """
 
     def __init__(
@@ -185,6 +210,12 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
     Raises:
         GraphError: if the path is an address that is not a local path.
+
+    Examples:
+        >>> storage = FileSystemCheckpointStorage("file:///var/snapshots/job")
+        >>> _ = env.get_checkpoint_config().set_checkpoint_storage(storage)
+        >>> storage.get_checkpoint_path()
+        'file:///var/snapshots/job'
     """
 
     def __init__(

@@ -21,7 +21,15 @@ __all__ = [
 
 
 class MapFunction(Function, ABC, Generic[IN_contra, OUT_co]):
-    """Emits exactly one record for each input record. (Flink: `MapFunction`.)"""
+    """Emits exactly one record for each input record. (Flink: `MapFunction`.)
+
+    Examples:
+        >>> class Double(MapFunction):
+        ...     def map(self, value):
+        ...         return 2 * value
+        >>> list(env.from_collection([1, 2]).map(Double()).execute_and_collect())
+        [2, 4]
+    """
 
     @abstractmethod
     def map(self, value: IN_contra) -> OUT_co:
@@ -29,7 +37,15 @@ class MapFunction(Function, ABC, Generic[IN_contra, OUT_co]):
 
 
 class FlatMapFunction(Function, ABC, Generic[IN_contra, OUT_co]):
-    """Emits any number of records for each input record. (Flink: `FlatMapFunction`.)"""
+    """Emits any number of records for each input record. (Flink: `FlatMapFunction`.)
+
+    Examples:
+        >>> class Words(FlatMapFunction):
+        ...     def flat_map(self, value):
+        ...         yield from value.split()
+        >>> list(env.from_collection(["to be", "or not"]).flat_map(Words()).execute_and_collect())
+        ['to', 'be', 'or', 'not']
+    """
 
     @abstractmethod
     def flat_map(self, value: IN_contra) -> Iterable[OUT_co]:
@@ -37,7 +53,15 @@ class FlatMapFunction(Function, ABC, Generic[IN_contra, OUT_co]):
 
 
 class FilterFunction(Function, ABC, Generic[IN_contra]):
-    """Decides for each record whether to keep or drop it. (Flink: `FilterFunction`.)"""
+    """Decides for each record whether to keep or drop it. (Flink: `FilterFunction`.)
+
+    Examples:
+        >>> class Even(FilterFunction):
+        ...     def filter(self, value):
+        ...         return value % 2 == 0
+        >>> list(env.from_sequence(1, 4).filter(Even()).execute_and_collect())
+        [2, 4]
+    """
 
     @abstractmethod
     def filter(self, value: IN_contra) -> bool:
@@ -48,6 +72,14 @@ class ReduceFunction(Function, ABC, Generic[T]):
     """Combines two records with the same key into one record of the same type.
 
     (Flink: `ReduceFunction`.)
+
+    Examples:
+        >>> class Larger(ReduceFunction):
+        ...     def reduce(self, value1, value2):
+        ...         return max(value1, value2)
+        >>> results = env.from_collection([3, 1, 5]).key_by(lambda number: 0).reduce(Larger())
+        >>> list(results.execute_and_collect())
+        [3, 3, 5]
     """
 
     @abstractmethod
@@ -64,6 +96,14 @@ class KeySelector(Function, ABC, Generic[IN_contra, K_co]):
 
     It must always return the same key for the same record. `open` and `close` are called once in
     each worker process. The runtime context has no state there.
+
+    Examples:
+        >>> class FirstLetter(KeySelector):
+        ...     def get_key(self, value):
+        ...         return value[0]
+        >>> results = env.from_collection(["ann", "amy", "bob"]).key_by(FirstLetter()).count()
+        >>> list(results.execute_and_collect())
+        [('a', 1), ('a', 2), ('b', 1)]
     """
 
     @abstractmethod
@@ -78,6 +118,14 @@ class Partitioner(Function, ABC, Generic[KEY_contra]):
     """Chooses the subtask to which a record is sent. (Flink: `Partitioner`.)
 
     `open` and `close` are called as those of a `KeySelector`.
+
+    Examples:
+        >>> class ByRemainder(Partitioner):
+        ...     def partition(self, key, num_partitions):
+        ...         return key % num_partitions
+        >>> numbers = env.from_sequence(1, 3).partition_custom(ByRemainder(), lambda number: number)
+        >>> list(numbers.execute_and_collect())
+        [1, 2, 3]
     """
 
     @abstractmethod
@@ -86,7 +134,17 @@ class Partitioner(Function, ABC, Generic[KEY_contra]):
 
 
 class SinkFunction(Function, ABC, Generic[IN_contra]):
-    """Receives each record of a stream, at least once. (Flink: `SinkFunction`.)"""
+    """Receives each record of a stream, at least once. (Flink: `SinkFunction`.)
+
+    Examples:
+        >>> class Shout(SinkFunction):
+        ...     def invoke(self, value):
+        ...         print(value.upper())
+        >>> _ = env.from_collection(["to", "be"]).add_sink(Shout())
+        >>> _ = env.execute("shout")
+        TO
+        BE
+    """
 
     @abstractmethod
     def invoke(self, value: IN_contra) -> None:

@@ -36,18 +36,19 @@ class BroadcastProcessFunction(
 
     RULES = MapStateDescriptor("rules")
 
-        class Apply(BroadcastProcessFunction):
-            def process_element(self, value, ctx):
-                for name, limit in ctx.get_broadcast_state(RULES).items():
-                    if value.amount > limit:
-                        yield name, value
-
-            def process_broadcast_element(self, value, ctx):
-                ctx.get_broadcast_state(RULES).put(value.name, value.limit)
-
-        payments.connect(rules.broadcast(RULES)).process(Apply())
-
     (Flink: `BroadcastProcessFunction`.)
+
+    Examples:
+        >>> LIMITS = MapStateDescriptor("limits")
+        >>> class Above(BroadcastProcessFunction):
+        ...     def process_element(self, value, ctx):
+        ...         for name, limit in ctx.get_broadcast_state(LIMITS).items():
+        ...             if value > limit:
+        ...                 yield name, value
+        ...     def process_broadcast_element(self, value, ctx):
+        ...         ctx.get_broadcast_state(LIMITS).put(*value)
+        >>> limits = env.from_collection([("high", 100)]).broadcast(LIMITS)
+        >>> above = env.from_collection([20, 200]).connect(limits).process(Above())
     """
 
     class ReadOnlyContext(ProcessFunction.Context, ABC):
@@ -101,6 +102,17 @@ class KeyedBroadcastProcessFunction(
     """Processes a keyed stream together with a broadcast stream, and has keyed state.
 
     (Flink: `KeyedBroadcastProcessFunction`.)
+
+    Examples:
+        >>> LIMITS = MapStateDescriptor("limits")
+        >>> class Above(KeyedBroadcastProcessFunction):
+        ...     def process_element(self, value, ctx):
+        ...         if value[1] > (ctx.get_broadcast_state(LIMITS).get(ctx.get_current_key()) or 0):
+        ...             yield value
+        ...     def process_broadcast_element(self, value, ctx):
+        ...         ctx.get_broadcast_state(LIMITS).put(*value)
+        >>> limits = env.from_collection([("ann", 3_000)]).broadcast(LIMITS)
+        >>> above = clicks.key_by(lambda click: click[0]).connect(limits).process(Above())
     """
 
     class ReadOnlyContext(KeyedProcessFunction.Context[K_co], ABC):

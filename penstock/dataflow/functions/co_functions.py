@@ -33,6 +33,16 @@ class CoMapFunction(Function, ABC, Generic[IN1_contra, IN2_contra, OUT_co]):
     """Emits at most one record for each record of two streams. (Flink: `CoMapFunction`.)
 
     A method that returns None emits nothing, as in PyFlink.
+
+    Examples:
+        >>> class Both(CoMapFunction):
+        ...     def map1(self, value):
+        ...         return f"number {value}"
+        ...     def map2(self, value):
+        ...         return f"word {value}"
+        >>> numbers, words = env.from_collection([1]), env.from_collection(["a"])
+        >>> sorted(numbers.connect(words).map(Both()).execute_and_collect())
+        ['number 1', 'word a']
     """
 
     @abstractmethod
@@ -48,6 +58,16 @@ class CoFlatMapFunction(Function, ABC, Generic[IN1_contra, IN2_contra, OUT_co]):
     """Emits any number of records for each record of two streams.
 
     (Flink: `CoFlatMapFunction`.)
+
+    Examples:
+        >>> class Both(CoFlatMapFunction):
+        ...     def flat_map1(self, value):
+        ...         yield f"number {value}"
+        ...     def flat_map2(self, value):
+        ...         yield f"word {value}"
+        >>> numbers, words = env.from_collection([1]), env.from_collection(["a"])
+        >>> sorted(numbers.connect(words).flat_map(Both()).execute_and_collect())
+        ['number 1', 'word a']
     """
 
     @abstractmethod
@@ -80,6 +100,16 @@ class CoProcessFunction(TwoInputProcessFunction, ABC, Generic[IN1_contra, IN2_co
     """Emits any number of records for each record of two streams, and when both have ended.
 
     (Flink: `CoProcessFunction`.)
+
+    Examples:
+        >>> class Both(CoProcessFunction):
+        ...     def process_element1(self, value, ctx):
+        ...         yield f"number {value}"
+        ...     def process_element2(self, value, ctx):
+        ...         yield f"word {value}"
+        >>> numbers, words = env.from_collection([1]), env.from_collection(["a"])
+        >>> sorted(numbers.connect(words).process(Both()).execute_and_collect())
+        ['number 1', 'word a']
     """
 
     Context: TypeAlias = ProcessFunction.Context
@@ -105,19 +135,21 @@ class KeyedCoProcessFunction(
 ):
     """Emits any number of records for each record of two keyed streams, and has keyed state.
 
-    Records of both streams with equal keys share one state:
-
-        class Join(KeyedCoProcessFunction):
-            def open(self, runtime_context):
-                self.name = runtime_context.get_state(ValueStateDescriptor("name"))
-
-            def process_element1(self, value, ctx):
-                yield self.name.value(), value
-
-            def process_element2(self, value, ctx):
-                self.name.update(value.name)
+    Records of both streams with equal keys share one state.
 
     (Flink: `KeyedCoProcessFunction`.)
+
+    Examples:
+        >>> class Names(KeyedCoProcessFunction):
+        ...     def open(self, runtime_context):
+        ...         self.name = runtime_context.get_state(ValueStateDescriptor("name"))
+        ...     def process_element1(self, value, ctx):
+        ...         yield self.name.value(), value[1]
+        ...     def process_element2(self, value, ctx):
+        ...         self.name.update(value[1])
+        >>> names = env.from_collection([("ann", "Ann Lee")])
+        >>> named = clicks.connect(names).key_by(lambda click: click[0], lambda name: name[0])
+        >>> named = named.process(Names())
     """
 
     Context: TypeAlias = KeyedProcessFunction.Context

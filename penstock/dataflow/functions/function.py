@@ -14,7 +14,17 @@ __all__ = ["Function", "check_function", "check_methods", "method_of"]
 
 
 class Function:
-    """The base class of all rich functions. (Flink: `RichFunction`.)"""
+    """The base class of all rich functions. (Flink: `RichFunction`.)
+
+    Examples:
+        >>> class Add(MapFunction):
+        ...     def open(self, runtime_context):
+        ...         self.amount = 10
+        ...     def map(self, value):
+        ...         return value + self.amount
+        >>> list(env.from_collection([1, 2]).map(Add()).execute_and_collect())
+        [11, 12]
+    """
 
     #: The methods that the engine awaits if they are `async`.
     _may_be_async: ClassVar[frozenset[str]] = frozenset()

@@ -19,6 +19,14 @@ class ProcessFunction(Function, ABC, Generic[IN_contra, OUT_co]):
     """Emits any number of records for each input record, and at the end of the input.
 
     (Flink: `ProcessFunction`.)
+
+    Examples:
+        >>> class Split(ProcessFunction):
+        ...     def process_element(self, value, ctx):
+        ...         if value >= 0:
+        ...             yield value
+        >>> list(env.from_collection([1, -1, 2]).process(Split()).execute_and_collect())
+        [1, 2]
     """
 
     class Context(ABC):
@@ -72,6 +80,17 @@ class KeyedProcessFunction(Function, ABC, Generic[KEY_contra, IN_contra, OUT_co]
             yield ctx.get_current_key(), timestamp
 
     (Flink: `KeyedProcessFunction`.)
+
+    Examples:
+        >>> class Waits(KeyedProcessFunction):
+        ...     def open(self, runtime_context):
+        ...         self.last = runtime_context.get_state(ValueStateDescriptor("last"))
+        ...     def process_element(self, value, ctx):
+        ...         if self.last.value() is not None:
+        ...             yield value[0], value[1] - self.last.value()
+        ...         self.last.update(value[1])
+        >>> list(clicks.key_by(lambda click: click[0]).process(Waits()).execute_and_collect())
+        [('ann', 3000), ('ann', 8000)]
     """
 
     class Context(ABC, Generic[K_co]):

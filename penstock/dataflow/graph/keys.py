@@ -70,6 +70,10 @@ class KeyRefusedError(JobError):
     """Raised for a key whose type is not allowed.
 
     `docs/guides/types.md` lists the allowed types.
+
+    Examples:
+        >>> issubclass(KeyRefusedError, JobError)
+        True
     """
 
 

@@ -16,6 +16,17 @@ class ReadOnlyBroadcastState(ABC, Generic[K, V]):
 
     A function must not change the values that it gets, either.
     (Flink: `ReadOnlyBroadcastState`.)
+
+    Examples:
+        >>> LIMITS = MapStateDescriptor("limits")
+        >>> class Known(BroadcastProcessFunction):
+        ...     def process_element(self, value, ctx):
+        ...         if ctx.get_broadcast_state(LIMITS).contains(value):
+        ...             yield value
+        ...     def process_broadcast_element(self, value, ctx):
+        ...         ctx.get_broadcast_state(LIMITS).put(*value)
+        >>> limits = env.from_collection([("high", 100)]).broadcast(LIMITS)
+        >>> known = env.from_collection(["high"]).connect(limits).process(Known())
     """
 
     @abstractmethod
@@ -59,6 +70,16 @@ class BroadcastState(ReadOnlyBroadcastState[K, V]):
     that a function makes must depend on the broadcast records only.
 
     Call `put` again after changing a value in place. Otherwise a snapshot may lack the change.
+
+    Examples:
+        >>> LIMITS = MapStateDescriptor("limits")
+        >>> class Known(BroadcastProcessFunction):
+        ...     def process_element(self, value, ctx):
+        ...         yield value, ctx.get_broadcast_state(LIMITS).get(value)  # read-only
+        ...     def process_broadcast_element(self, value, ctx):
+        ...         ctx.get_broadcast_state(LIMITS).put(*value)
+        >>> limits = env.from_collection([("high", 100)]).broadcast(LIMITS)
+        >>> known = env.from_collection(["high"]).connect(limits).process(Known())
     """
 
     @abstractmethod

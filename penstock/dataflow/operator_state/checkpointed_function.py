@@ -28,6 +28,19 @@ class OperatorStateStore(ABC):
     """Gives access to the operator state of one subtask. (Flink: `OperatorStateStore`.)
 
     One name means one state: it cannot be a list and a union list.
+
+    Examples:
+        >>> class Latest(MapFunction, CheckpointedFunction):
+        ...     def initialize_state(self, context):
+        ...         store = context.get_operator_state_store()
+        ...         self.latest = store.get_list_state(ListStateDescriptor("latest"))
+        ...     def snapshot_state(self, context):
+        ...         pass
+        ...     def map(self, value):
+        ...         self.latest.update([value])
+        ...         return value
+        >>> list(env.from_collection([1, 2]).map(Latest()).execute_and_collect())
+        [1, 2]
     """
 
     @abstractmethod
@@ -68,6 +81,17 @@ class FunctionInitializationContext(ABC):
     """Gives a function access to its state when it is initialised.
 
     (Flink: `FunctionInitializationContext`.)
+
+    Examples:
+        >>> class Restored(MapFunction, CheckpointedFunction):
+        ...     def initialize_state(self, context):
+        ...         self.restored = context.is_restored()
+        ...     def snapshot_state(self, context):
+        ...         pass
+        ...     def map(self, value):
+        ...         return value, self.restored
+        >>> list(env.from_collection([1]).map(Restored()).execute_and_collect())
+        [(1, False)]
     """
 
     @abstractmethod
@@ -91,7 +115,19 @@ class FunctionInitializationContext(ABC):
 
 
 class FunctionSnapshotContext(ABC):
-    """Describes the snapshot that is being taken. (Flink: `FunctionSnapshotContext`.)"""
+    """Describes the snapshot that is being taken. (Flink: `FunctionSnapshotContext`.)
+
+    Examples:
+        >>> class Numbered(MapFunction, CheckpointedFunction):
+        ...     def initialize_state(self, context):
+        ...         self.snapshot = None
+        ...     def snapshot_state(self, context):
+        ...         self.snapshot = context.get_checkpoint_id()
+        ...     def map(self, value):
+        ...         return value, self.snapshot
+        >>> list(env.from_collection([1]).map(Numbered()).execute_and_collect())
+        [(1, None)]
+    """
 
     @abstractmethod
     def get_checkpoint_id(self) -> int:
@@ -105,24 +141,25 @@ class FunctionSnapshotContext(ABC):
 class CheckpointedFunction(ABC):
     """The interface of functions with operator state. (Flink: `CheckpointedFunction`.)
 
-    A function of any operator, and a sink function, implements it in addition to its own class:
-
-        class Batching(FlatMapFunction, CheckpointedFunction):
-            def initialize_state(self, context):
-                store = context.get_operator_state_store()
-                self.saved = store.get_list_state(ListStateDescriptor("waiting"))
-                self.waiting = list(self.saved.get())
-
-            def snapshot_state(self, context):
-                self.saved.update(self.waiting)
-
-            def flat_map(self, value):
-                self.waiting.append(value)
-                if len(self.waiting) == 100:
-                    yield self.waiting
-                    self.waiting = []
+    A function of any operator, and a sink function, implements it in addition to its own class.
 
     State is saved at the barrier of each snapshot, exactly between two records.
+
+    Examples:
+        >>> class Pairs(FlatMapFunction, CheckpointedFunction):
+        ...     def initialize_state(self, context):
+        ...         store = context.get_operator_state_store()
+        ...         self.saved = store.get_list_state(ListStateDescriptor("waiting"))
+        ...         self.waiting = list(self.saved.get())
+        ...     def snapshot_state(self, context):
+        ...         self.saved.update(self.waiting)
+        ...     def flat_map(self, value):
+        ...         self.waiting.append(value)
+        ...         if len(self.waiting) == 2:
+        ...             yield self.waiting
+        ...             self.waiting = []
+        >>> list(env.from_sequence(1, 4).flat_map(Pairs()).execute_and_collect())
+        [[1, 2], [3, 4]]
     """
 
     @abstractmethod

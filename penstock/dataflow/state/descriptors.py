@@ -118,10 +118,8 @@ class ValueStateDescriptor(StateDescriptor[ValueState[T]], Generic[T]):
         value_type_info: an argument of PyFlink, which Penstock ignores.
         aliases: former names of the state, by which a resumed job finds it in a snapshot.
 
-    Example:
-        The state was called "stat" before::
-
-            ValueStateDescriptor("stats", aliases=["stat"])
+    Examples:
+        >>> descriptor = ValueStateDescriptor("stats", aliases=["stat"])
     """
 
     kind = "value"
@@ -139,6 +137,9 @@ class ListStateDescriptor(StateDescriptor[ListState[T]], Generic[T]):
         name: the name of the state, unique within the function.
         elem_type_info: an argument of PyFlink, which Penstock ignores.
         aliases: former names of the state, by which a resumed job finds it in a snapshot.
+
+    Examples:
+        >>> descriptor = ListStateDescriptor("last readings")
     """
 
     kind = "list"
@@ -157,6 +158,9 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]], Generic[K, V]):
         key_type_info: an argument of PyFlink, which Penstock ignores.
         value_type_info: an argument of PyFlink, which Penstock ignores.
         aliases: former names of the state, by which a resumed job finds it in a snapshot.
+
+    Examples:
+        >>> descriptor = MapStateDescriptor("visits by page")
     """
 
     kind = "map"
@@ -186,6 +190,9 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], Generic[T]):
 
     Raises:
         GraphError: if the function cannot be called with two values.
+
+    Examples:
+        >>> descriptor = ReducingStateDescriptor("largest", max)
     """
 
     kind = "reducing"
@@ -226,6 +233,18 @@ class AggregatingStateDescriptor(StateDescriptor[AggregatingState[T, R]], Generi
 
     Raises:
         GraphError: if `agg_function` is not an `AggregateFunction`.
+
+    Examples:
+        >>> class Sum(AggregateFunction):
+        ...     def create_accumulator(self):
+        ...         return 0
+        ...     def add(self, value, accumulator):
+        ...         return accumulator + value
+        ...     def get_result(self, accumulator):
+        ...         return accumulator
+        ...     def merge(self, a, b):
+        ...         return a + b
+        >>> descriptor = AggregatingStateDescriptor("sum", Sum())
     """
 
     kind = "aggregating"

@@ -31,6 +31,17 @@ class KeyedStateStore(ABC):
 
     Only functions on keyed streams have keyed state. Every method raises `GraphError` if the
     stream is not keyed, or if the function has a state of the same name and another kind.
+
+    Examples:
+        >>> class Total(KeyedProcessFunction):
+        ...     def open(self, runtime_context):  # a RuntimeContext is a KeyedStateStore
+        ...         self.total = runtime_context.get_state(ValueStateDescriptor("total"))
+        ...     def process_element(self, value, ctx):
+        ...         self.total.update((self.total.value() or 0) + value)
+        ...         yield self.total.value()
+        >>> results = env.from_collection([1, 2, 4]).key_by(lambda n: "all").process(Total())
+        >>> list(results.execute_and_collect())
+        [1, 3, 7]
     """
 
     @abstractmethod
@@ -60,6 +71,15 @@ class RuntimeContext(KeyedStateStore):
     """Describes the subtask in which a rich function runs, and gives access to state.
 
     The engine passes it to `Function.open`. (Flink: `RuntimeContext`.)
+
+    Examples:
+        >>> class Where(MapFunction):
+        ...     def open(self, runtime_context):
+        ...         self.subtask = runtime_context.get_index_of_this_subtask()
+        ...     def map(self, value):
+        ...         return value, self.subtask
+        >>> list(env.from_collection(["a"]).map(Where()).execute_and_collect())
+        [('a', 0)]
     """
 
     @abstractmethod

@@ -33,7 +33,20 @@ class State(ABC):
 
 
 class ValueState(State, Generic[T]):
-    """A state that stores one value per key. (Flink: `ValueState`.)"""
+    """A state that stores one value per key. (Flink: `ValueState`.)
+
+    Examples:
+        >>> class Changes(KeyedProcessFunction):
+        ...     def open(self, runtime_context):
+        ...         self.last = runtime_context.get_state(ValueStateDescriptor("last"))
+        ...     def process_element(self, value, ctx):
+        ...         if self.last.value() != value:
+        ...             yield value
+        ...         self.last.update(value)
+        >>> results = env.from_collection([1, 1, 2]).key_by(lambda n: "all").process(Changes())
+        >>> list(results.execute_and_collect())
+        [1, 2]
+    """
 
     @abstractmethod
     def value(self) -> T | None:
@@ -64,6 +77,18 @@ class ReducingState(MergingState[T, T]):
     """A state that combines all values that are added into one. (Flink: `ReducingState`.)
 
     The combined value has the same type as the values.
+
+    Examples:
+        >>> class Largest(KeyedProcessFunction):
+        ...     def open(self, runtime_context):
+        ...         descriptor = ReducingStateDescriptor("largest", max)
+        ...         self.largest = runtime_context.get_reducing_state(descriptor)
+        ...     def process_element(self, value, ctx):
+        ...         self.largest.add(value)
+        ...         yield self.largest.get()
+        >>> results = env.from_collection([3, 1, 5]).key_by(lambda n: "all").process(Largest())
+        >>> list(results.execute_and_collect())
+        [3, 3, 5]
     """
 
     @abstractmethod
@@ -75,6 +100,27 @@ class AggregatingState(MergingState[IN_contra, OUT_co]):
     """A state that aggregates all values that are added. (Flink: `AggregatingState`.)
 
     Only the accumulator of an `AggregateFunction` is stored.
+
+    Examples:
+        >>> class Sum(AggregateFunction):
+        ...     def create_accumulator(self):
+        ...         return 0
+        ...     def add(self, value, accumulator):
+        ...         return accumulator + value
+        ...     def get_result(self, accumulator):
+        ...         return accumulator
+        ...     def merge(self, a, b):
+        ...         return a + b
+        >>> class Sums(KeyedProcessFunction):
+        ...     def open(self, runtime_context):
+        ...         descriptor = AggregatingStateDescriptor("sum", Sum())
+        ...         self.sum = runtime_context.get_aggregating_state(descriptor)
+        ...     def process_element(self, value, ctx):
+        ...         self.sum.add(value)
+        ...         yield self.sum.get()
+        >>> results = env.from_collection([1, 2, 4]).key_by(lambda n: "all").process(Sums())
+        >>> list(results.execute_and_collect())
+        [1, 3, 7]
     """
 
     @abstractmethod
@@ -87,6 +133,19 @@ class ListState(MergingState[T, list[T]]):
 
     Each element is stored separately. So adding an element costs the same for a long list as for a
     short one, and a snapshot writes only the elements that are new or changed.
+
+    Examples:
+        >>> class Pairs(KeyedProcessFunction):
+        ...     def open(self, runtime_context):
+        ...         self.waiting = runtime_context.get_list_state(ListStateDescriptor("waiting"))
+        ...     def process_element(self, value, ctx):
+        ...         self.waiting.add(value)
+        ...         if len(list(self.waiting.get())) == 2:
+        ...             yield list(self.waiting.get())
+        ...             self.waiting.clear()
+        >>> results = env.from_sequence(1, 4).key_by(lambda n: "all").process(Pairs())
+        >>> list(results.execute_and_collect())
+        [[1, 2], [3, 4]]
     """
 
     @abstractmethod
@@ -114,6 +173,18 @@ class MapState(State, Generic[K, V]):
     Each entry is stored separately. So an access costs the same for a large map as for a small one,
     and a snapshot writes only the entries that are new or changed. The keys of the map have the
     types of keys, which `docs/guides/types.md` lists.
+
+    Examples:
+        >>> class Repeated(KeyedProcessFunction):
+        ...     def open(self, runtime_context):
+        ...         self.seen = runtime_context.get_map_state(MapStateDescriptor("seen"))
+        ...     def process_element(self, value, ctx):
+        ...         if self.seen.contains(value):
+        ...             yield value
+        ...         self.seen.put(value, True)
+        >>> words = env.from_collection(["a", "b", "a"])
+        >>> list(words.key_by(lambda word: "all").process(Repeated()).execute_and_collect())
+        ['a']
     """
 
     @abstractmethod

@@ -135,15 +135,6 @@ _DEFAULT_CLEANUP = TtlCleanup()
 class StateTtlConfig:
     """Configures how long the values of a state live. (Flink: `StateTtlConfig`.)
 
-        config = (
-            StateTtlConfig.new_builder(Time.hours(1))
-            .set_update_type(StateTtlConfig.UpdateType.OnCreateAndWrite)
-            .set_state_visibility(StateTtlConfig.StateVisibility.NeverReturnExpired)
-            .build()
-        )
-        descriptor = ValueStateDescriptor("last login")
-        descriptor.enable_time_to_live(config)
-
     Elements of a list and entries of a map expire one by one.
 
     Arguments:
@@ -151,6 +142,16 @@ class StateTtlConfig:
         update_type: when the time to live of a value begins again.
         visibility: whether an access may return an expired value.
         cleanup: when expired values are removed, in addition to each access.
+
+    Examples:
+        >>> config = (
+        ...     StateTtlConfig.new_builder(Time.hours(1))
+        ...     .set_update_type(StateTtlConfig.UpdateType.OnCreateAndWrite)
+        ...     .set_state_visibility(StateTtlConfig.StateVisibility.NeverReturnExpired)
+        ...     .build()
+        ... )
+        >>> descriptor = ValueStateDescriptor("last login")
+        >>> descriptor.enable_time_to_live(config)
     """
 
     UpdateType: ClassVar = TtlUpdateType

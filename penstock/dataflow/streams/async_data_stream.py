@@ -43,6 +43,13 @@ class AsyncDataStream:
 
     All methods raise a `GraphError` if an argument is wrong, for example if the function is no
     async function.
+
+    Examples:
+        >>> async def double(value):
+        ...     return [2 * value]  # or await a request
+        >>> numbers = env.from_collection([1, 2])
+        >>> list(AsyncDataStream.ordered_wait(numbers, double, 5_000).execute_and_collect())
+        [2, 4]
     """
 
     @staticmethod

@@ -29,6 +29,10 @@ class BroadcastStream(Generic[T_co]):
     Arguments:
         stream: the stream, which is partitioned by broadcast.
         states: the descriptors of the broadcast states that the function may use.
+
+    Examples:
+        >>> rules = env.from_collection(["rule"]).broadcast(MapStateDescriptor("rules"))
+        >>> connected = clicks.connect(rules)
     """
 
     def __init__(self, stream: DataStream[T_co], states: tuple[MapStateDescriptor, ...]) -> None:
@@ -44,6 +48,11 @@ class BroadcastConnectedStream(Generic[T1_co, T2_co]):
     Arguments:
         stream: the stream that is not broadcast.
         broadcast: the broadcast stream.
+
+    Examples:
+        >>> rules = env.from_collection(["rule"]).broadcast(MapStateDescriptor("rules"))
+        >>> isinstance(clicks.connect(rules), BroadcastConnectedStream)
+        True
     """
 
     def __init__(self, stream: DataStream[T1_co], broadcast: BroadcastStream[T2_co]) -> None:

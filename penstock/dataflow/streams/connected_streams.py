@@ -32,14 +32,22 @@ _Selector: TypeAlias = Callable[[T_co], K] | KeySelector[T_co, K]
 class ConnectedStreams(Generic[T1_co, T2_co]):
     """Two streams whose records are processed by one operator. (Flink: `ConnectedStreams`.)
 
-        orders.connect(customers).key_by(lambda o: o.customer, lambda c: c.id).process(Join())
-
     The records of the streams may have different types: `T1` and `T2` for
     `ConnectedStreams[T1, T2]`. The operator has keyed state if both streams are keyed, before or
     after they are connected.
 
     Arguments:
         first, second: the two streams.
+
+    Examples:
+        >>> class Both(CoMapFunction):
+        ...     def map1(self, value):
+        ...         return f"number {value}"
+        ...     def map2(self, value):
+        ...         return f"word {value}"
+        >>> numbers, words = env.from_collection([1]), env.from_collection(["a"])
+        >>> sorted(numbers.connect(words).map(Both()).execute_and_collect())
+        ['number 1', 'word a']
     """
 
     def __init__(self, first: DataStream[T1_co], second: DataStream[T2_co]) -> None:

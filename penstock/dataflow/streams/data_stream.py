@@ -97,6 +97,11 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
     records are checked and converted (`docs/guides/types.md`). The argument `key_type` is ignored.
 
     `DataStream[T]` has records of type `T`.
+
+    Examples:
+        >>> numbers = env.from_sequence(1, 5)
+        >>> list(numbers.filter(lambda n: n % 2).map(lambda n: 10 * n).execute_and_collect())
+        [10, 30, 50]
     """
 
     _missing = STREAM
@@ -846,6 +851,11 @@ class CachedDataStream(DataStream[T_co]):
         environment: the environment that the stream belongs to.
         output: the output of the cached operator.
         records: the stored records.
+
+    Examples:
+        >>> cached = env.from_collection([1, 2]).map(lambda n: n + 1).cache()
+        >>> list(cached.execute_and_collect()), list(cached.execute_and_collect())
+        ([2, 3], [2, 3])
     """
 
     def __init__(

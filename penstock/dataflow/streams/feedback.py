@@ -71,6 +71,13 @@ class IterativeStream(DataStream[T_co]):
     Arguments:
         stream: the stream of the records that enter the loop from outside.
         feedback: the output of the feedback.
+
+    Examples:
+        >>> loop = env.from_collection([3]).iterate()
+        >>> smaller = loop.map(lambda n: n - 1)
+        >>> _ = loop.close_with(smaller.filter(lambda n: n > 0))
+        >>> list(smaller.execute_and_collect())
+        [2, 1, 0]
     """
 
     def __init__(self, stream: DataStream[T_co], feedback: OperatorOutput) -> None:
@@ -105,6 +112,13 @@ class FeedbackStream(DataStream[T_co]):
 
     It can be used like any other stream. If the program sets a partitioning on it, for example with
     `key_by`, this overrides the partitioning of the stream that closes it.
+
+    Examples:
+        >>> back = env.create_feedback("back")
+        >>> smaller = env.from_collection([3]).union(back).map(lambda n: n - 1)
+        >>> _ = back.close_with(smaller.filter(lambda n: n > 0))
+        >>> list(smaller.execute_and_collect())
+        [2, 1, 0]
     """
 
     def close_with(self, stream: DataStream[T_co]) -> DataStream[T_co]:

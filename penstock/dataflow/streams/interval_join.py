@@ -44,6 +44,12 @@ class IntervalJoin(PyFlinkNames, Generic[T1_co, T2_co]):
 
     Arguments:
         left, right: the streams.
+
+    Examples:
+        >>> users = clicks.key_by(lambda click: click[0])
+        >>> pairs = users.interval_join(users).between(1, 5_000)
+        >>> list(pairs.process(lambda left, right: (left[1], right[1])).execute_and_collect())
+        [(1000, 4000)]
     """
 
     _missing: ClassVar[Mapping[str, str]] = {
@@ -97,6 +103,12 @@ class IntervalJoined(Generic[T1_co, T2_co]):
         left, right: the streams.
         lower: the lower bound, in milliseconds.
         upper: the upper bound, in milliseconds.
+
+    Examples:
+        >>> users = clicks.key_by(lambda click: click[0])
+        >>> pairs = users.interval_join(users).between(0, 5_000).lower_bound_exclusive()
+        >>> list(pairs.process(lambda left, right: (left[1], right[1])).execute_and_collect())
+        [(1000, 4000)]
     """
 
     def __init__(

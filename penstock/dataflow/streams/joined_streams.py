@@ -89,6 +89,13 @@ class JoinedStreams(PyFlinkNames, Generic[T1_co, T2_co]):
 
     Arguments:
         first, second: the streams.
+
+    Examples:
+        >>> pairs = clicks.join(clicks).where(lambda c: c[0]).equal_to(lambda c: c[0])
+        >>> pairs = pairs.window(TumblingEventTimeWindows.of(10_000))
+        >>> times = pairs.apply(lambda first, second: (first[1], second[1]))
+        >>> sorted(times.execute_and_collect())
+        [(1000, 1000), (1000, 4000), (2000, 2000), (4000, 1000), (4000, 4000), (12000, 12000)]
     """
 
     _missing = _BEFORE_WHERE
@@ -253,6 +260,13 @@ class CoGroupedStreams(PyFlinkNames, Generic[T1_co, T2_co]):
 
     Arguments:
         first, second: the streams.
+
+    Examples:
+        >>> groups = clicks.co_group(clicks).where(lambda c: c[0]).equal_to(lambda c: c[0])
+        >>> groups = groups.window(TumblingEventTimeWindows.of(10_000))
+        >>> counts = groups.apply(lambda first, second: [(len(list(first)), len(list(second)))])
+        >>> sorted(counts.execute_and_collect())
+        [(1, 1), (1, 1), (2, 2)]
     """
 
     _missing = _BEFORE_WHERE

@@ -60,6 +60,11 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         environment, outputs: the same as for `OperatorSettings`.
         selector: the function that returns the key of a record.
         key_type: the declared type of the keys, which joins compare; None if it is not declared.
+
+    Examples:
+        >>> users = clicks.key_by(lambda click: click[0])
+        >>> list(users.count().execute_and_collect())
+        [('ann', 1), ('bob', 1), ('ann', 2), ('ann', 3)]
     """
 
     _missing = KEYED_STREAM

@@ -12,6 +12,10 @@ class DataStreamSink(PyFlinkNames, OperatorSettings):
     """A sink that was added to a stream. Its methods set its name, uid and parallelism.
 
     (Flink: `DataStreamSink`.)
+
+    Examples:
+        >>> sink = env.from_collection([1, 2]).print()
+        >>> _ = sink.name("numbers").uid("numbers").set_parallelism(1)
     """
 
     _missing = SINK

@@ -242,6 +242,12 @@ class WindowedStream(BaseWindowedStream[T_co, W], Generic[K_co, T_co, W]):
     """A keyed stream whose records are grouped by key and window. (Flink: `WindowedStream`.)
 
     `WindowedStream[K, T, W]` has keys of type `K`, records of type `T`, and windows of type `W`.
+
+    Examples:
+        >>> windows = clicks.key_by(lambda c: c[0]).window(TumblingEventTimeWindows.of(10_000))
+        >>> counts = windows.apply(lambda user, window, clicks: [(user, window.start, len(clicks))])
+        >>> sorted(counts.execute_and_collect())
+        [('ann', 0, 2), ('ann', 10000, 1), ('bob', 0, 1)]
     """
 
     _process_class = ProcessWindowFunction
@@ -372,6 +378,12 @@ class AllWindowedStream(BaseWindowedStream[T_co, W], Generic[T_co, W]):
     (Flink: `AllWindowedStream`.)
 
     `AllWindowedStream[T, W]` has records of type `T` and windows of type `W`.
+
+    Examples:
+        >>> windows = clicks.window_all(TumblingEventTimeWindows.of(10_000))
+        >>> results = windows.apply(lambda window, clicks: [(window.start, len(clicks))])
+        >>> list(results.execute_and_collect())
+        [(0, 3), (10000, 1)]
     """
 
     _process_class = ProcessAllWindowFunction

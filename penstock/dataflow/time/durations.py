@@ -15,6 +15,10 @@ class Duration(timedelta):
     """A length of time. (Flink: `java.time.Duration`.)
 
     It is a `timedelta`, and so has a resolution of a microsecond.
+
+    Examples:
+        >>> Duration.of_seconds(90).to_millis()
+        90000
     """
 
     @staticmethod
@@ -58,6 +62,10 @@ class Time:
 
     Arguments:
         length: the length of time, in milliseconds.
+
+    Examples:
+        >>> Time.minutes(1).to_milliseconds()
+        60000
     """
 
     length: int
@@ -99,6 +107,10 @@ class Instant:
     Arguments:
         seconds: seconds since the epoch.
         nanos: nanoseconds after this second, from 0 to 999,999,999.
+
+    Examples:
+        >>> Instant.of_epoch_milli(1_500)
+        Instant(seconds=1, nanos=500000000)
     """
 
     seconds: int

@@ -15,6 +15,15 @@ class TimerService(ABC):
     the epoch.
 
     Timers exist on keyed streams only.
+
+    Examples:
+        >>> class Silence(KeyedProcessFunction):
+        ...     def process_element(self, value, ctx):
+        ...         ctx.timer_service().register_event_time_timer(value[1] + 5_000)
+        ...     def on_timer(self, timestamp, ctx):
+        ...         yield ctx.get_current_key(), timestamp
+        >>> list(clicks.key_by(lambda click: click[0]).process(Silence()).execute_and_collect())
+        [('ann', 6000), ('bob', 7000), ('ann', 9000), ('ann', 17000)]
     """
 
     @abstractmethod

@@ -11,7 +11,15 @@ __all__ = ["TimestampAssigner"]
 
 
 class TimestampAssigner(ABC, Generic[T_contra]):
-    """Returns the event time of a record. (Flink: `TimestampAssigner`.)"""
+    """Returns the event time of a record. (Flink: `TimestampAssigner`.)
+
+    Examples:
+        >>> class ClickTime(TimestampAssigner):
+        ...     def extract_timestamp(self, value, record_timestamp):
+        ...         return value[1]
+        >>> strategy = WatermarkStrategy.for_monotonous_timestamps()
+        >>> strategy = strategy.with_timestamp_assigner(ClickTime())
+    """
 
     @abstractmethod
     def extract_timestamp(self, value: T_contra, record_timestamp: int) -> int:

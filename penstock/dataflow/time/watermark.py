@@ -27,6 +27,10 @@ class Watermark:
 
     Arguments:
         timestamp: milliseconds since the epoch.
+
+    Examples:
+        >>> Watermark(4_999).get_timestamp()
+        4999
     """
 
     timestamp: int

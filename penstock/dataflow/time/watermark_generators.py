@@ -23,7 +23,16 @@ __all__ = [
 
 
 class WatermarkOutput(ABC):
-    """Receives the watermarks of a generator. (Flink: `WatermarkOutput`.)"""
+    """Receives the watermarks of a generator. (Flink: `WatermarkOutput`.)
+
+    Examples:
+        >>> class AfterEachRecord(WatermarkGenerator):
+        ...     def on_event(self, event, event_timestamp, output):  # a WatermarkOutput
+        ...         output.emit_watermark(Watermark(event_timestamp - 1))
+        ...     def on_periodic_emit(self, output):
+        ...         output.mark_idle()
+        >>> strategy = WatermarkStrategy.for_generator(AfterEachRecord)
+    """
 
     @abstractmethod
     def emit_watermark(self, watermark: Watermark) -> None:
@@ -46,6 +55,14 @@ class WatermarkGenerator(ABC, Generic[T_contra]):
 
     Each split of a source has a generator of its own; so has each subtask of
     `assign_timestamps_and_watermarks`.
+
+    Examples:
+        >>> class AfterEachRecord(WatermarkGenerator):
+        ...     def on_event(self, event, event_timestamp, output):
+        ...         output.emit_watermark(Watermark(event_timestamp - 1))
+        ...     def on_periodic_emit(self, output):
+        ...         pass
+        >>> strategy = WatermarkStrategy.for_generator(AfterEachRecord)
     """
 
     @abstractmethod
@@ -71,6 +88,10 @@ class BoundedOutOfOrdernessWatermarks(WatermarkGenerator[Any]):
 
     Arguments:
         max_out_of_orderness: the limit, in milliseconds.
+
+    Examples:
+        >>> make = lambda: BoundedOutOfOrdernessWatermarks(5_000)
+        >>> strategy = WatermarkStrategy.for_generator(make)
     """
 
     def __init__(self, max_out_of_orderness: int) -> None:
@@ -89,14 +110,22 @@ class BoundedOutOfOrdernessWatermarks(WatermarkGenerator[Any]):
 
 
 class AscendingTimestampsWatermarks(BoundedOutOfOrdernessWatermarks):
-    """Assumes that timestamps never descend. (Flink: `AscendingTimestampsWatermarks`.)"""
+    """Assumes that timestamps never descend. (Flink: `AscendingTimestampsWatermarks`.)
+
+    Examples:
+        >>> strategy = WatermarkStrategy.for_generator(AscendingTimestampsWatermarks)
+    """
 
     def __init__(self) -> None:
         super().__init__(0)
 
 
 class NoWatermarks(WatermarkGenerator[Any]):
-    """Generates no watermarks. (Flink: `NoWatermarksGenerator`.)"""
+    """Generates no watermarks. (Flink: `NoWatermarksGenerator`.)
+
+    Examples:
+        >>> strategy = WatermarkStrategy.for_generator(NoWatermarks)
+    """
 
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
         """Do nothing."""

@@ -54,6 +54,11 @@ class WatermarkStrategy(Generic[T_contra]):
         idle_timeout_ms: the time without records after which an input counts as idle, in
             milliseconds. None switches this off.
         alignment: how sources wait for each other; None if they do not.
+
+    Examples:
+        >>> strategy = WatermarkStrategy.for_bounded_out_of_orderness(5_000)
+        >>> strategy = strategy.with_timestamp_assigner(lambda click, _: click[1])
+        >>> timed = env.from_collection([("ann", 1_000)]).assign_timestamps_and_watermarks(strategy)
     """
 
     create_generator: Callable[[], WatermarkGenerator[T_contra]] = field(default=NoWatermarks)

@@ -50,6 +50,10 @@ class Types(metaclass=_TypesMeta):
     """Creates type information, as in PyFlink. Examples: `Types.STRING()`, `Types.LIST(item)`.
 
     A program may give types wherever a PyFlink program does. They are not needed.
+
+    Examples:
+        >>> Types.TUPLE([Types.STRING(), Types.LONG()])
+        TUPLE(STRING, LONG)
     """
 
     STRING = staticmethod(lambda: _type("STRING", str))

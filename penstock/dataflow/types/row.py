@@ -21,6 +21,12 @@ class RowKind(Enum):
     UPDATE_BEFORE: an updated row as it was before.
     UPDATE_AFTER: an updated row as it is now.
     DELETE: a row that is removed.
+
+    Examples:
+        >>> row = Row(7, "a")
+        >>> row.set_row_kind(RowKind.DELETE)
+        >>> row.get_row_kind()
+        <RowKind.DELETE: 3>
     """
 
     INSERT = 0
@@ -35,12 +41,6 @@ class RowKind(Enum):
 class Row:
     """A record whose fields are found by position or by name. (PyFlink: `Row`.)
 
-        Row(7, "a")[0] == 7
-        Row(id=7, name="a").name == "a"
-
-        Person = Row("id", "name")  # a row of names makes rows with these names
-        Person(7, "a")["name"] == "a"
-
     As in PyFlink, `Row(name="a", id=7)` sorts its fields by name, so `id` is the first one. Two
     rows are equal if they have the same names with the same values, and if they are of one kind.
 
@@ -53,6 +53,15 @@ class Row:
 
     Raises:
         ValueError: if there are values of both kinds.
+
+    Examples:
+        >>> Row(7, "a")[0]
+        7
+        >>> Row(id=7, name="a").name
+        'a'
+        >>> Person = Row("id", "name")  # a row of names makes rows with these names
+        >>> Person(7, "a")
+        Row(id=7, name='a')
     """
 
     __slots__ = ("_kind", "_names", "_values")

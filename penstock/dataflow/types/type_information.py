@@ -30,6 +30,10 @@ class TypeInformation(Generic[T_co]):
         kinds: the Python classes of its values. `object` allows every value.
         limits: for numbers, the smallest and the largest value.
         write: writes a value as Flink prints it.
+
+    Examples:
+        >>> isinstance(Types.STRING(), TypeInformation)
+        True
     """
 
     def __init__(

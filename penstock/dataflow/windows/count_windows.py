@@ -52,6 +52,12 @@ class CountTumblingWindowAssigner(_CountWindows):
 
     Arguments:
         window_size: the number of records of a window.
+
+    Examples:
+        >>> numbers = env.from_sequence(1, 4).key_by(lambda n: "all")
+        >>> windows = numbers.window(CountTumblingWindowAssigner.of(2))
+        >>> list(windows.apply(lambda key, window, numbers: [list(numbers)]).execute_and_collect())
+        [[1, 2], [3, 4]]
     """
 
     def __init__(self, window_size: int) -> None:
@@ -81,6 +87,12 @@ class CountSlidingWindowAssigner(_CountWindows):
     Arguments:
         window_size: the number of records of a window.
         window_slide: the number of records between the starts of two windows.
+
+    Examples:
+        >>> numbers = env.from_sequence(1, 4).key_by(lambda n: "all")
+        >>> windows = numbers.window(CountSlidingWindowAssigner.of(2, 1))
+        >>> list(windows.apply(lambda key, window, numbers: [list(numbers)]).execute_and_collect())
+        [[1, 2], [2, 3], [3, 4]]
     """
 
     def __init__(self, window_size: int, window_slide: int) -> None:
@@ -114,6 +126,12 @@ class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
 
     The window never ends. So the program must set a trigger, such as
     `PurgingTrigger.of(CountTrigger.of(100))`.
+
+    Examples:
+        >>> numbers = env.from_sequence(1, 4).key_by(lambda n: "all")
+        >>> windows = numbers.window(GlobalWindows.create()).trigger(CountTrigger.of(2))
+        >>> list(windows.apply(lambda key, window, numbers: [list(numbers)]).execute_and_collect())
+        [[1, 2], [1, 2, 3, 4]]
     """
 
     @staticmethod

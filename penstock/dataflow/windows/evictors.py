@@ -26,6 +26,10 @@ class TimestampedValue(NamedTuple, Generic[T]):
     Arguments:
         value: the record.
         timestamp: milliseconds since the epoch; `NO_TIMESTAMP` if the record has none.
+
+    Examples:
+        >>> TimestampedValue("a", 1_000).get_timestamp()
+        1000
     """
 
     value: T
@@ -45,7 +49,17 @@ class TimestampedValue(NamedTuple, Generic[T]):
 
 
 class Evictor(ABC, Generic[T, W_contra]):
-    """Removes records from a window when it fires. (Flink: `Evictor`.)"""
+    """Removes records from a window when it fires. (Flink: `Evictor`.)
+
+    Examples:
+        >>> class OnlyLast(Evictor):
+        ...     def evict_before(self, elements, size, window, evictor_context):
+        ...         del elements[:-1]
+        ...     def evict_after(self, elements, size, window, evictor_context):
+        ...         pass
+        >>> issubclass(CountEvictor, Evictor)
+        True
+    """
 
     class EvictorContext(ABC):
         """Gives an evictor access to time."""
@@ -132,6 +146,13 @@ class CountEvictor(_OneSidedEvictor[Any]):
     Arguments:
         max_count: the largest number of records to keep.
         do_evict_after: whether to remove records after the window function instead of before it.
+
+    Examples:
+        >>> numbers = env.from_sequence(1, 4).key_by(lambda n: "all")
+        >>> windows = numbers.window(GlobalWindows.create()).trigger(CountTrigger.of(2))
+        >>> windows = windows.evictor(CountEvictor.of(3))
+        >>> list(windows.apply(lambda key, window, numbers: [list(numbers)]).execute_and_collect())
+        [[1, 2], [2, 3, 4]]
     """
 
     def __init__(self, max_count: int, do_evict_after: bool = False) -> None:
@@ -157,6 +178,12 @@ class TimeEvictor(_OneSidedEvictor[Any]):
     Arguments:
         window_size: the length of time for which records are kept.
         do_evict_after: whether to remove records after the window function instead of before it.
+
+    Examples:
+        >>> windows = clicks.key_by(lambda c: c[0]).window(TumblingEventTimeWindows.of(10_000))
+        >>> windows = windows.evictor(TimeEvictor.of(2_000))
+        >>> list(windows.apply(lambda user, window, clicks: [list(clicks)]).execute_and_collect())
+        [[('ann', 4000)], [('bob', 2000)], [('ann', 12000)]]
     """
 
     def __init__(self, window_size: DurationLike, do_evict_after: bool = False) -> None:
@@ -182,6 +209,13 @@ class DeltaEvictor(_OneSidedEvictor[T]):
         threshold: a record is removed if its difference is this much or more.
         delta_function: a function `(record, last record)` that returns their difference.
         do_evict_after: whether to remove records after the window function instead of before it.
+
+    Examples:
+        >>> numbers = env.from_collection([1, 9, 10]).key_by(lambda n: "all")
+        >>> windows = numbers.window(GlobalWindows.create()).trigger(CountTrigger.of(3))
+        >>> windows = windows.evictor(DeltaEvictor.of(5, lambda record, last: abs(last - record)))
+        >>> list(windows.apply(lambda key, window, numbers: [list(numbers)]).execute_and_collect())
+        [[9, 10]]
     """
 
     def __init__(

@@ -22,6 +22,12 @@ class CountTrigger(Trigger):
 
     Arguments:
         window_size: the number of records, at least 1.
+
+    Examples:
+        >>> numbers = env.from_sequence(1, 4).key_by(lambda n: "all")
+        >>> windows = numbers.window(GlobalWindows.create()).trigger(CountTrigger.of(2))
+        >>> list(windows.apply(lambda key, window, numbers: [list(numbers)]).execute_and_collect())
+        [[1, 2], [1, 2, 3, 4]]
     """
 
     def __init__(self, window_size: int) -> None:
@@ -76,6 +82,10 @@ class NeverTrigger(Trigger):
     """Never fires; the default trigger of `GlobalWindows`.
 
     (Flink: `GlobalWindows.NeverTrigger`.)
+
+    Examples:
+        >>> isinstance(GlobalWindows.create().get_default_trigger(env), NeverTrigger)
+        True
     """
 
     def on_element(
@@ -111,6 +121,13 @@ class PurgingTrigger(Trigger):
 
     Arguments:
         nested_trigger: the other trigger.
+
+    Examples:
+        >>> numbers = env.from_sequence(1, 4).key_by(lambda n: "all")
+        >>> windows = numbers.window(GlobalWindows.create())
+        >>> windows = windows.trigger(PurgingTrigger.of(CountTrigger.of(2)))
+        >>> list(windows.apply(lambda key, window, numbers: [list(numbers)]).execute_and_collect())
+        [[1, 2], [3, 4]]
     """
 
     def __init__(self, nested_trigger: Trigger) -> None:

@@ -31,7 +31,18 @@ __all__ = [
 
 
 class SessionWindowTimeGapExtractor(ABC, Generic[T_contra]):
-    """Returns the gap of a record's session. (Flink: `SessionWindowTimeGapExtractor`.)"""
+    """Returns the gap of a record's session. (Flink: `SessionWindowTimeGapExtractor`.)
+
+    Examples:
+        >>> class Gap(SessionWindowTimeGapExtractor):
+        ...     def extract(self, element):
+        ...         return 5_000 if element[0] == "ann" else 1_000
+        >>> sessions = EventTimeSessionWindows.with_dynamic_gap(Gap())
+        >>> windows = clicks.key_by(lambda click: click[0]).window(sessions)
+        >>> results = windows.apply(lambda user, window, clicks: [(user, len(clicks))])
+        >>> list(results.execute_and_collect())
+        [('bob', 1), ('ann', 2), ('ann', 1)]
+    """
 
     @abstractmethod
     def extract(self, element: T_contra) -> int:
@@ -153,6 +164,13 @@ class DynamicEventTimeSessionWindows(_DynamicGap[T_contra], _EventTimeSessions[T
     """Sessions by event time, with a gap that depends on the record.
 
     (Flink: `DynamicEventTimeSessionWindows`.)
+
+    Examples:
+        >>> sessions = DynamicEventTimeSessionWindows.with_dynamic_gap(lambda click: 5_000)
+        >>> windows = clicks.key_by(lambda click: click[0]).window(sessions)
+        >>> results = windows.apply(lambda user, window, clicks: [(user, len(clicks))])
+        >>> list(results.execute_and_collect())
+        [('bob', 1), ('ann', 2), ('ann', 1)]
     """
 
     @staticmethod
@@ -165,6 +183,10 @@ class DynamicProcessingTimeSessionWindows(_DynamicGap[T_contra], _ProcessingTime
     """Sessions by processing time, with a gap that depends on the record.
 
     (Flink: `DynamicProcessingTimeSessionWindows`.)
+
+    Examples:
+        >>> sessions = DynamicProcessingTimeSessionWindows.with_dynamic_gap(lambda click: 5_000)
+        >>> windows = clicks.key_by(lambda click: click[0]).window(sessions)
     """
 
     @staticmethod
@@ -178,6 +200,12 @@ class EventTimeSessionWindows(_StaticGap, _EventTimeSessions[Any]):
 
     Two records whose timestamps differ by the gap or less belong to one session.
     (Flink: `EventTimeSessionWindows`.)
+
+    Examples:
+        >>> windows = clicks.key_by(lambda c: c[0]).window(EventTimeSessionWindows.with_gap(5_000))
+        >>> results = windows.apply(lambda user, window, clicks: [(user, len(clicks))])
+        >>> list(results.execute_and_collect())
+        [('bob', 1), ('ann', 2), ('ann', 1)]
     """
 
     @staticmethod
@@ -192,7 +220,12 @@ class EventTimeSessionWindows(_StaticGap, _EventTimeSessions[Any]):
 
 
 class ProcessingTimeSessionWindows(_StaticGap, _ProcessingTimeSessions[Any]):
-    """Sessions by processing time. (Flink: `ProcessingTimeSessionWindows`.)"""
+    """Sessions by processing time. (Flink: `ProcessingTimeSessionWindows`.)
+
+    Examples:
+        >>> sessions = ProcessingTimeSessionWindows.with_gap(5_000)
+        >>> windows = clicks.key_by(lambda click: click[0]).window(sessions)
+    """
 
     @staticmethod
     def with_gap(size: DurationLike) -> ProcessingTimeSessionWindows:

@@ -22,6 +22,10 @@ class EventTimeTrigger(Trigger):
     """Fires when the watermark passes the end of the window, and for each later record.
 
     (Flink: `EventTimeTrigger`.)
+
+    Examples:
+        >>> windows = clicks.key_by(lambda c: c[0]).window(GlobalWindows.create())
+        >>> at_the_end = windows.trigger(EventTimeTrigger.create())
     """
 
     @staticmethod
@@ -71,7 +75,12 @@ class EventTimeTrigger(Trigger):
 
 
 class ProcessingTimeTrigger(Trigger):
-    """Fires when the clock passes the end of the window. (Flink: `ProcessingTimeTrigger`.)"""
+    """Fires when the clock passes the end of the window. (Flink: `ProcessingTimeTrigger`.)
+
+    Examples:
+        >>> windows = clicks.key_by(lambda c: c[0]).window(TumblingProcessingTimeWindows.of(5_000))
+        >>> same = windows.trigger(ProcessingTimeTrigger.create())
+    """
 
     @staticmethod
     def create() -> ProcessingTimeTrigger:
@@ -142,6 +151,11 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
     """Fires when the watermark passes a multiple of an interval, and at the end of the window.
 
     (Flink: `ContinuousEventTimeTrigger`.)
+
+    Examples:
+        >>> days = TumblingEventTimeWindows.of(Time.days(1))
+        >>> windows = clicks.key_by(lambda click: click[0]).window(days)
+        >>> hourly = windows.trigger(ContinuousEventTimeTrigger.of(Time.hours(1)))
     """
 
     @staticmethod
@@ -208,6 +222,10 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
     """Fires when the clock passes a multiple of an interval.
 
     (Flink: `ContinuousProcessingTimeTrigger`.)
+
+    Examples:
+        >>> windows = clicks.key_by(lambda c: c[0]).window(GlobalWindows.create())
+        >>> hourly = windows.trigger(ContinuousProcessingTimeTrigger.of(Time.hours(1)))
     """
 
     @staticmethod

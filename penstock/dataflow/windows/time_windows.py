@@ -87,6 +87,12 @@ class TumblingEventTimeWindows(_TumblingWindows, _EventTimeAssigner):
             .window(TumblingEventTimeWindows.of(Time.hours(1)))
 
     (Flink: `TumblingEventTimeWindows`.)
+
+    Examples:
+        >>> windows = clicks.key_by(lambda c: c[0]).window(TumblingEventTimeWindows.of(10_000))
+        >>> counts = windows.apply(lambda user, window, clicks: [(window.start, user, len(clicks))])
+        >>> sorted(counts.execute_and_collect())
+        [(0, 'ann', 2), (0, 'bob', 1), (10000, 'ann', 1)]
     """
 
     @staticmethod
@@ -114,6 +120,9 @@ class TumblingProcessingTimeWindows(_TumblingWindows, _ProcessingTimeAssigner):
     """Divides processing time into windows of equal length.
 
     (Flink: `TumblingProcessingTimeWindows`.)
+
+    Examples:
+        >>> windows = clicks.key_by(lambda c: c[0]).window(TumblingProcessingTimeWindows.of(5_000))
     """
 
     @staticmethod
@@ -166,6 +175,10 @@ class SlidingEventTimeWindows(_SlidingWindows, _EventTimeAssigner):
     """Divides event time into windows of equal length that overlap.
 
     (Flink: `SlidingEventTimeWindows`.)
+
+    Examples:
+        >>> SlidingEventTimeWindows.of(10, 5).assign_windows("record", 12, None)
+        [TimeWindow(start=10, end=20), TimeWindow(start=5, end=15)]
     """
 
     @staticmethod
@@ -195,6 +208,10 @@ class SlidingProcessingTimeWindows(_SlidingWindows, _ProcessingTimeAssigner):
     """Divides processing time into windows of equal length that overlap.
 
     (Flink: `SlidingProcessingTimeWindows`.)
+
+    Examples:
+        >>> last = SlidingProcessingTimeWindows.of(10_000, 5_000)
+        >>> windows = clicks.key_by(lambda click: click[0]).window(last)
     """
 
     @staticmethod

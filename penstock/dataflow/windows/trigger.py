@@ -23,6 +23,10 @@ class TriggerResult(Enum):
     FIRE_AND_PURGE: the window function is called, then the records are removed.
 
     A window without records does not call its function.
+
+    Examples:
+        >>> TriggerResult.FIRE_AND_PURGE.is_fire(), TriggerResult.FIRE_AND_PURGE.is_purge()
+        (True, True)
     """
 
     CONTINUE = (False, False)
@@ -44,6 +48,23 @@ class Trigger(ABC, Generic[T_contra, W_contra]):
 
     One trigger object serves all keys and windows of a subtask. It must keep its values for a
     window in the state that `ctx.get_partitioned_state` returns.
+
+    Examples:
+        >>> class EveryRecord(Trigger):
+        ...     def on_element(self, element, timestamp, window, ctx):
+        ...         return TriggerResult.FIRE
+        ...     def on_processing_time(self, time, window, ctx):
+        ...         return TriggerResult.CONTINUE
+        ...     def on_event_time(self, time, window, ctx):
+        ...         return TriggerResult.CONTINUE
+        ...     def clear(self, window, ctx):
+        ...         pass
+        ...     def on_merge(self, window, ctx):
+        ...         pass
+        >>> numbers = env.from_sequence(1, 2).key_by(lambda n: "all")
+        >>> windows = numbers.window(GlobalWindows.create()).trigger(EveryRecord())
+        >>> list(windows.apply(lambda key, window, numbers: [list(numbers)]).execute_and_collect())
+        [[1], [1, 2]]
     """
 
     class TriggerContext(ABC):

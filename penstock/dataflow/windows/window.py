@@ -33,6 +33,10 @@ class Window:
         class ShopWindow(_Items, Window):
             def max_timestamp(self):
                 return self.end - 1
+
+    Examples:
+        >>> issubclass(TimeWindow, Window), TimeWindow(0, 10).max_timestamp()
+        (True, 9)
     """
 
     __slots__ = ()
@@ -66,6 +70,10 @@ class TimeWindow(_Interval, Window):
 
     Arguments:
         start, end: milliseconds since the epoch. They may be negative.
+
+    Examples:
+        >>> TimeWindow(0, 10).intersects(TimeWindow(5, 15)), TimeWindow(0, 10).max_timestamp()
+        (True, 9)
     """
 
     __slots__ = ()
@@ -100,6 +108,10 @@ class CountWindow(_Number, Window):
 
     Arguments:
         id: the position of the window among the windows of its key, from 0.
+
+    Examples:
+        >>> CountWindow(3).id
+        3
     """
 
     __slots__ = ()
@@ -110,7 +122,12 @@ class CountWindow(_Number, Window):
 
 
 class GlobalWindow(tuple[()], Window):
-    """The one window of all records of a key. (Flink: `GlobalWindow`.)"""
+    """The one window of all records of a key. (Flink: `GlobalWindow`.)
+
+    Examples:
+        >>> GlobalWindow.get() == GlobalWindow.get()
+        True
+    """
 
     __slots__ = ()
     _fields: ClassVar[tuple[str, ...]] = ()
@@ -138,12 +155,23 @@ class TimeWindowSerializer:
 
     Penstock has its own encoding of windows, and does not use it. (PyFlink:
     `TimeWindowSerializer`.)
+
+    Examples:
+        >>> serializer = TimeWindowSerializer()
     """
 
 
 class CountWindowSerializer:
-    """Stands for the encoding of count windows; see `TimeWindowSerializer`."""
+    """Stands for the encoding of count windows; see `TimeWindowSerializer`.
+
+    Examples:
+        >>> serializer = CountWindowSerializer()
+    """
 
 
 class GlobalWindowSerializer:
-    """Stands for the encoding of the global window; see `TimeWindowSerializer`."""
+    """Stands for the encoding of the global window; see `TimeWindowSerializer`.
+
+    Examples:
+        >>> serializer = GlobalWindowSerializer()
+    """

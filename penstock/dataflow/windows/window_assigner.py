@@ -15,7 +15,23 @@ __all__ = ["MergingWindowAssigner", "WindowAssigner", "merge_time_windows"]
 
 
 class WindowAssigner(ABC, Generic[T_contra, W]):
-    """Chooses the windows of each record. (Flink: `WindowAssigner`.)"""
+    """Chooses the windows of each record. (Flink: `WindowAssigner`.)
+
+    Examples:
+        >>> class Halves(WindowAssigner):
+        ...     def assign_windows(self, element, timestamp, context):
+        ...         begin = 0 if timestamp < 5_000 else 5_000
+        ...         return [TimeWindow(begin, begin + 5_000)]
+        ...     def get_default_trigger(self, env):
+        ...         return EventTimeTrigger.create()
+        ...     def get_window_serializer(self):
+        ...         return TimeWindowSerializer()
+        ...     def is_event_time(self):
+        ...         return True
+        >>> windows = clicks.key_by(lambda click: "all").window(Halves())
+        >>> list(windows.apply(lambda key, window, clicks: [len(clicks)]).execute_and_collect())
+        [3, 1]
+    """
 
     class WindowAssignerContext(ABC):
         """Gives an assigner access to the time of the clock and to keyed state."""
@@ -62,6 +78,10 @@ class MergingWindowAssigner(WindowAssigner[T_contra, W]):
     """A window assigner whose windows can merge, as sessions do.
 
     (Flink: `MergingWindowAssigner`.)
+
+    Examples:
+        >>> issubclass(EventTimeSessionWindows, MergingWindowAssigner)
+        True
     """
 
     class MergeCallback(ABC):

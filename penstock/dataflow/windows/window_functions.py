@@ -25,20 +25,21 @@ __all__ = [
 class AggregateFunction(Function, ABC, Generic[IN_contra, ACC, OUT_co]):
     """Combines records to a result that may have another type. (Flink: `AggregateFunction`.)
 
-        class Average(AggregateFunction):
-            def create_accumulator(self):
-                return 0, 0
-
-            def add(self, value, accumulator):
-                return accumulator[0] + value, accumulator[1] + 1
-
-            def get_result(self, accumulator):
-                return accumulator[0] / accumulator[1]
-
-            def merge(self, a, b):
-                return a[0] + b[0], a[1] + b[1]
-
     A window keeps only the accumulator, not the records.
+
+    Examples:
+        >>> class Average(AggregateFunction):
+        ...     def create_accumulator(self):
+        ...         return 0, 0
+        ...     def add(self, value, accumulator):
+        ...         return accumulator[0] + value, accumulator[1] + 1
+        ...     def get_result(self, accumulator):
+        ...         return accumulator[0] / accumulator[1]
+        ...     def merge(self, a, b):
+        ...         return a[0] + b[0], a[1] + b[1]
+        >>> windows = env.from_sequence(1, 4).key_by(lambda n: "all").count_window(4)
+        >>> list(windows.aggregate(Average()).execute_and_collect())
+        [2.5]
     """
 
     @abstractmethod
@@ -86,7 +87,16 @@ class WindowContext(ABC, Generic[W_co]):
 
 
 class ProcessWindowFunction(Function, ABC, Generic[IN_contra, OUT_co, KEY_contra, W_contra]):
-    """Makes the results of a window from its records. (Flink: `ProcessWindowFunction`.)"""
+    """Makes the results of a window from its records. (Flink: `ProcessWindowFunction`.)
+
+    Examples:
+        >>> class Count(ProcessWindowFunction):
+        ...     def process(self, key, context, elements):
+        ...         yield key, context.window().start, len(list(elements))
+        >>> windows = clicks.key_by(lambda c: c[0]).window(TumblingEventTimeWindows.of(10_000))
+        >>> sorted(windows.process(Count()).execute_and_collect())
+        [('ann', 0, 2), ('ann', 10000, 1), ('bob', 0, 1)]
+    """
 
     class Context(WindowContext[W_co]):
         """Gives the function access to its window, time and state."""
@@ -115,6 +125,14 @@ class ProcessAllWindowFunction(Function, ABC, Generic[IN_contra, OUT_co, W_contr
     """Makes the results of a window of a stream without keys.
 
     (Flink: `ProcessAllWindowFunction`.)
+
+    Examples:
+        >>> class Count(ProcessAllWindowFunction):
+        ...     def process(self, context, elements):
+        ...         yield context.window().start, len(list(elements))
+        >>> windows = clicks.window_all(TumblingEventTimeWindows.of(10_000))
+        >>> list(windows.process(Count()).execute_and_collect())
+        [(0, 3), (10000, 1)]
     """
 
     class Context(WindowContext[W_co]):
@@ -132,7 +150,16 @@ class ProcessAllWindowFunction(Function, ABC, Generic[IN_contra, OUT_co, W_contr
 
 
 class WindowFunction(Function, ABC, Generic[IN_contra, OUT_co, KEY_contra, W_contra]):
-    """Makes the results of a window from its records. (Flink: `WindowFunction`.)"""
+    """Makes the results of a window from its records. (Flink: `WindowFunction`.)
+
+    Examples:
+        >>> class Count(WindowFunction):
+        ...     def apply(self, key, window, inputs):
+        ...         yield key, window.start, len(list(inputs))
+        >>> windows = clicks.key_by(lambda c: c[0]).window(TumblingEventTimeWindows.of(10_000))
+        >>> sorted(windows.apply(Count()).execute_and_collect())
+        [('ann', 0, 2), ('ann', 10000, 1), ('bob', 0, 1)]
+    """
 
     @abstractmethod
     def apply(
@@ -148,7 +175,16 @@ class WindowFunction(Function, ABC, Generic[IN_contra, OUT_co, KEY_contra, W_con
 
 
 class AllWindowFunction(Function, ABC, Generic[IN_contra, OUT_co, W_contra]):
-    """Makes the results of a window of a stream without keys. (Flink: `AllWindowFunction`.)"""
+    """Makes the results of a window of a stream without keys. (Flink: `AllWindowFunction`.)
+
+    Examples:
+        >>> class Count(AllWindowFunction):
+        ...     def apply(self, window, inputs):
+        ...         yield window.start, len(list(inputs))
+        >>> windows = clicks.window_all(TumblingEventTimeWindows.of(10_000))
+        >>> list(windows.apply(Count()).execute_and_collect())
+        [(0, 3), (10000, 1)]
+    """
 
     @abstractmethod
     def apply(

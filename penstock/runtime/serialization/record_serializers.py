@@ -26,7 +26,12 @@ __all__ = ["FormerSerializer", "RecordSerializer", "UnsupportedTypeError"]
 
 
 class UnsupportedTypeError(JobError):
-    """A value is of a type that can be neither sent between tasks nor kept in state."""
+    """A value is of a type that can be neither sent between tasks nor kept in state.
+
+    Examples:
+        >>> issubclass(UnsupportedTypeError, JobError)
+        True
+    """
 
 
 class RecordSerializer(ABC):
