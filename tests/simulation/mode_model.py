@@ -1,9 +1,9 @@
 """Whole jobs under each checkpointing mode, on model channels, in every order that is possible.
 
-The tests of `tests/snapshot/protocols` and `tests/runtime/task/snapshots` use it. As in
-`protocol_model.py` only the protocols are real. What that model has not is here: sources that read
-and can be halted, a coordinator that injects, completes and gives up, outputs that wait for room,
-a record in the hands of a task, barriers that overtake, and timers that go off at any moment.
+The tests of `tests/snapshot/protocols` use it. As in `protocol_model.py` only the protocols are
+real. What that model has not is here: sources that read and can be halted, a coordinator that
+injects, completes and gives up, outputs that wait for room, a record in the hands of a task,
+barriers that overtake, and timers that go off at any moment.
 """
 
 from __future__ import annotations
