@@ -13,6 +13,11 @@ class TimedRecord(NamedTuple):
     Arguments:
         value: the record.
         timestamp: its event time, in milliseconds since the epoch; None if it has none.
+
+    Examples:
+        >>> record = TimedRecord("a", 1_000)
+        >>> record.value, record.timestamp
+        ('a', 1000)
     """
 
     value: Any

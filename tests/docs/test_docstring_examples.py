@@ -1,8 +1,8 @@
 """Each public class has an example in its docstring, and each example is run.
 
-In an example, the names of `penstock` and `Path` are imported, `env` is a new environment whose
-jobs run inside the process, and `clicks` is a stream of users and times in milliseconds, with event
-time.
+In an example, `Path` and the names of `penstock` and of `penstock.testing` are imported. `env` is a
+new environment whose jobs run inside the process. `clicks` is a stream of users and times in
+milliseconds, with event time.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import penstock
+import penstock.testing
 from penstock.public_names import MODULE_OF
 
 #: `execute_async` starts processes.
@@ -23,6 +24,7 @@ IN_PROCESSES = {"JobClient", "JobID"}
 PARSER = doctest.DocTestParser()
 
 NAMES = {name: getattr(importlib.import_module(module), name) for name, module in MODULE_OF.items()}
+NAMES |= {name: getattr(penstock.testing, name) for name in penstock.testing.__all__}
 #: Two names of one class have one docstring.
 CLASSES = {thing: name for name, thing in NAMES.items() if inspect.isclass(thing)}
 

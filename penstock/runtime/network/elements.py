@@ -46,6 +46,12 @@ class Barrier:
 
     An `urgent` barrier has overtaken records. The receiving task starts the snapshot at once, and
     does not try to align first.
+
+    Examples:
+        >>> sink = CollectingSink()
+        >>> _ = env.from_source(TestSource(["a", Barrier, "b"])).sink_to(sink)
+        >>> len(env.execute("letters").snapshots)
+        2
     """
 
     number: int
@@ -55,7 +61,15 @@ class Barrier:
 
 @dataclass(frozen=True)
 class EndOfInput:
-    """Marks the end of the data: no more batches follow."""
+    """Marks the end of the data: no more batches follow.
+
+    Examples:
+        >>> sink = CollectingSink()
+        >>> _ = env.from_source(TestSource(["a", EndOfInput])).sink_to(sink)
+        >>> _ = env.execute("letters")
+        >>> sink.values
+        ['a']
+    """
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,14 @@ class HarnessSnapshot:
         code: the program as bytes, with the functions as they were before their first record;
             None if they cannot be sent to another process.
         processing_time: the processing time of the harness, in milliseconds since the epoch.
+
+    Examples:
+        >>> harness = OperatorHarness(lambda words: words.key_by(str).count())
+        >>> harness.process_element("a")
+        >>> restored = OperatorHarness.restore(harness.snapshot(), parallelism=2)
+        >>> restored.process_element("a")
+        >>> restored.extract_output_values()
+        [('a', 2)]
     """
 
     manifest: Manifest = field(repr=False)

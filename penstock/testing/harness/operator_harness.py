@@ -37,13 +37,7 @@ class OperatorHarness(HarnessLifecycle):
     snapshots are those of a job. (Flink: `KeyedOneInputStreamOperatorTestHarness` and
     `TwoInputStreamOperatorTestHarness`.)
 
-        harness = OperatorHarness(CountPerKey(), key_selector=lambda word: word)
-        harness.process_element("a", timestamp=5)
-        assert harness.extract_output_values() == [("a", 1)]
-
-    A piece is a callable that takes one or two streams, and returns a stream or a sink:
-
-        OperatorHarness(lambda stream: stream.map(parse).key_by(user).window(day).reduce(add))
+    A piece is a callable that takes one or two streams, and returns a stream or a sink.
 
     An exception of a function is raised as it is. The functions run in this thread, so breakpoints
     and coverage work. If `parallelism` is 1, the operator runs a shallow copy of the function
@@ -66,6 +60,13 @@ class OperatorHarness(HarnessLifecycle):
 
     Raises:
         GraphError: if the program cannot be built, or does not fit the snapshot.
+
+    Examples:
+        >>> harness = OperatorHarness(lambda words: words.key_by(str).count())
+        >>> harness.process_element("a")
+        >>> harness.process_element("a")
+        >>> harness.extract_output_values()
+        [('a', 1), ('a', 2)]
     """
 
     def __init__(

@@ -30,13 +30,15 @@ _collected: dict[str, _Collected] = {}
 class CollectingSink(Sink[T], Generic[T]):
     """Collects records in a list, exactly once.
 
-        sink = CollectingSink()
-        stream.sink_to(sink)
-        env.execute(in_process=True)
-        assert sink.values == [...]
-
     A record is in `values` when the snapshot after it is complete, as in a file sink. The job must
     run in the process of the test.
+
+    Examples:
+        >>> sink = CollectingSink()
+        >>> _ = env.from_collection([1, 2]).sink_to(sink)
+        >>> _ = env.execute("numbers")
+        >>> sink.values
+        [1, 2]
     """
 
     exactly_once = True

@@ -32,7 +32,12 @@ _failed: set[tuple[str, int]] = set()
 
 
 class InjectedFailure(Exception):
-    """The error that a `Fail` in a script raises."""
+    """The error that a `Fail` in a script raises.
+
+    Examples:
+        >>> isinstance(InjectedFailure("no space left"), Exception)
+        True
+    """
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,13 @@ class Fail:
 
     Arguments:
         message: the message of the error.
+
+    Examples:
+        >>> sink = CollectingSink()
+        >>> _ = env.from_source(TestSource(["a", Fail("no space left")])).sink_to(sink)
+        >>> result = env.execute("letters")
+        >>> sink.values
+        ['a']
     """
 
     message: str = "the script of the test says Fail"
@@ -49,19 +61,14 @@ class Fail:
 class TestSource(Source):
     """Emits the records of a script, and takes snapshots and fails at places in the script.
 
-        TestSource(["a", "b", Barrier, "c", Fail, "d"])
-
-    This emits `a` and `b`, and takes a snapshot. When it is complete, the source emits `c`, and
-    fails. The job restarts from the snapshot, and the source emits `c` again, and then `d`. There
-    are no other snapshots until the end of the input.
-
     The elements of a script:
 
     * a record, or a `TimedRecord` with an event time;
     * `Watermark(t)`: emits a watermark, without a watermark strategy;
     * `Barrier`: takes a snapshot, and waits until it is complete;
     * `Fail` or `Fail(message)`: the attempt fails when the source reaches this element for the
-    first time; * `EndOfInput`: the input ends. Without it, the input ends after the last element.
+      first time;
+    * `EndOfInput`: the input ends. Without it, the input ends after the last element.
 
     One subtask reads the whole script. The job must run in the process of the test, with
     `execute(in_process=True)` or the fixture `penstock_in_process`. Unless it has a restart
@@ -73,6 +80,18 @@ class TestSource(Source):
     Raises:
         GraphError: if elements follow the `EndOfInput`, or a watermark is lower than the one
             before.
+
+    Examples:
+        The source emits `a` and `b`, and takes a snapshot. When it is complete, the source emits
+        `c`, and fails. The job restarts from the snapshot, and the source emits `c` again, and
+        then `d`. There are no other snapshots until the end of the input.
+
+        >>> sink = CollectingSink()
+        >>> source = TestSource(["a", "b", Barrier, "c", Fail, "d"])
+        >>> _ = env.from_source(source).sink_to(sink)
+        >>> result = env.execute("letters")
+        >>> sink.values, len(result.restarts)
+        (['a', 'b', 'c', 'd'], 1)
     """
 
     __test__ = False  # this is no class of tests for pytest
