@@ -48,6 +48,8 @@ class CollectionSource(Source[T], Generic[T]):
         ['a', 'b']
     """
 
+    has_event_times = False
+
     def __init__(self, records: Iterable[T]) -> None:
         if not isinstance(records, Iterable):
             raise GraphError(
@@ -85,6 +87,8 @@ class SequenceSource(Source[int]):
         >>> list(env.from_source(NumberSequenceSource(1, 3)).execute_and_collect())
         [1, 2, 3]
     """
+
+    has_event_times = False
 
     def __init__(self, start: int, end: int) -> None:
         for number in (start, end):

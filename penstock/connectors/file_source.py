@@ -91,6 +91,8 @@ class FileSource(Source[T], Generic[T]):
         ['to be', 'or not']
     """
 
+    has_event_times = False
+
     def __init__(
         self,
         paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],

@@ -71,6 +71,8 @@ class GeneratorSource(Source[T], Generic[T]):
         [0, 1, 4, 9]
     """
 
+    has_event_times = False
+
     def __init__(
         self,
         function: Callable[[int], T],

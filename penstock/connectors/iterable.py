@@ -75,6 +75,8 @@ class IterableSource(Source[T], Generic[T]):
         [0, 1, 2]
     """
 
+    has_event_times = False
+
     def __init__(
         self,
         factory: Callable[..., Iterable[T]],

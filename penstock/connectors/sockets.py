@@ -60,6 +60,7 @@ class SocketSource(Source[str]):
 
     rewindable = False
     bounded = False
+    has_event_times = False
 
     def __init__(
         self,

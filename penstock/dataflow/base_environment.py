@@ -36,11 +36,13 @@ from penstock.dataflow.functions.state_use import never_updates
 from penstock.dataflow.graph.batch_mode import in_runtime_mode
 from penstock.dataflow.graph.cached_streams import StoredRecords, with_caches
 from penstock.dataflow.graph.compile import compile_graph
-from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind, OperatorOutput
+from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorOutput
 from penstock.dataflow.graph.plan import render
 from penstock.dataflow.graph.publication import check_publication
 from penstock.dataflow.job_client import AsyncExecutor, JobClient
 from penstock.dataflow.nested_jobs import refuse_nested_job
+from penstock.dataflow.operators import specs
+from penstock.dataflow.operators.operator_spec import OperatorSpec
 from penstock.dataflow.platforms import require_linux
 from penstock.dataflow.program import (
     CloseableIterator,
@@ -331,7 +333,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings, PythonDependencySettings)
         sinks = [
             operator.name
             for operator in self._graph.operators
-            if operator.id in pending and operator.kind is OperatorKind.SINK
+            if operator.id in pending and operator.spec.is_sink
         ]
         if sinks:
             _LOGGER.warning(
@@ -390,7 +392,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings, PythonDependencySettings)
         return with_caches(graph.part(part), wanted, self._caches, resumed)
 
     def _add_operator(
-        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
+        self, spec: OperatorSpec, name: str, function: Any, key_selector: Any = None
     ) -> Operator:
         check_methods(function)
         if never_updates(function):
@@ -399,7 +401,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings, PythonDependencySettings)
                 "one, the state stays empty: give new values, and new lists or dicts, to update()",
                 type(function).__name__,
             )
-        return self._graph.add(kind, name, function, key_selector)
+        return self._graph.add(spec, name, function, key_selector)
 
     def _add_cache(self, output: OperatorOutput, records: StoredRecords) -> None:
         self._caches[output.operator.id] = records, output
@@ -409,7 +411,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings, PythonDependencySettings)
             raise GraphError(f"a feedback's name is a non-empty string, not {name!r}")
         if name in self._feedback_names():
             raise GraphError(f"there is a feedback {name!r} already; give each a name of its own")
-        return OperatorOutput(self._add_operator(OperatorKind.FEEDBACK, name, None))
+        return OperatorOutput(self._add_operator(specs.FEEDBACK, name, None))
 
     def _add_iteration(self) -> OperatorOutput:
         """Add a feedback with the first unused name of "iteration 1", "iteration 2", …"""
@@ -420,7 +422,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings, PythonDependencySettings)
     def _feedback_names(self) -> set[str]:
         """Return the names of the feedbacks in the program that `execute` would run."""
         ids = self._graph.upstream(self._executions.pending())
-        feedbacks = (one for one in self._graph.operators if one.kind is OperatorKind.FEEDBACK)
+        feedbacks = (one for one in self._graph.operators if one.spec.is_feedback)
         return {one.name for one in feedbacks if one.id in ids}
 
 

@@ -13,7 +13,8 @@ from typing import Any, overload
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.config import Configuration, JobConfig
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
+from penstock.dataflow.graph.job_graph import OperatorOutput
+from penstock.dataflow.operators import specs
 from penstock.dataflow.source import Source
 from penstock.dataflow.streams import DataStream, FeedbackStream
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy, check_watermark_strategy
@@ -94,7 +95,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
         check_type_info("from_source", type_info)
         source.validate()
         name = source_name or f"Source: {type(source).__name__}"
-        operator = self._add_operator(OperatorKind.SOURCE, name, source)
+        operator = self._add_operator(specs.source(source), name, source)
         if watermark_strategy is None and source.emits_watermarks:
             watermark_strategy = WatermarkStrategy.no_watermarks()  # the source has its own
         operator.watermark_strategy = watermark_strategy

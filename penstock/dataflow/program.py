@@ -17,8 +17,9 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, Self
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.config import JobConfig, RuntimeExecutionMode
 from penstock.dataflow.config.python_dependencies import joined
-from penstock.dataflow.graph.job_graph import JobGraph, OperatorKind, OperatorOutput
+from penstock.dataflow.graph.job_graph import JobGraph, OperatorOutput
 from penstock.dataflow.metrics import find_metric
+from penstock.dataflow.operators import specs
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.type_variables import T_co
 
@@ -47,7 +48,7 @@ class Program:
         The sink has as many subtasks as the operators that it reads. So records of an operator
         with one subtask keep their order.
         """
-        operator = self.graph.add(OperatorKind.SINK, name, sink)
+        operator = self.graph.add(specs.SINK, name, sink)
         numbers = [output.operator.parallelism for output in outputs]
         operator.parallelism = None if None in numbers else max(filter(None, numbers))
         self.graph.connect(outputs, operator)

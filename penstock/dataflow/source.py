@@ -240,6 +240,9 @@ class Source(ABC, Generic[T_co]):
         bounded: whether every split has an end.
         emits_watermarks: whether reads may have a watermark. The source then has event time even if
             the program gives it no watermark strategy.
+        has_event_times: whether reads may have event times (`TimedRead`). If it is False, a program
+            with event-time windows must give records timestamps, or is refused. A subclass of a
+            connector whose reads have event times sets it to True.
         requests_snapshots: whether snapshots are taken only when the source requests one. Only a
             job in the process of its program can run such a source, which is for tests.
 
@@ -252,6 +255,7 @@ class Source(ABC, Generic[T_co]):
     rewindable: bool = True
     bounded: bool = True
     emits_watermarks: bool = False
+    has_event_times: bool = True
     requests_snapshots: bool = False
 
     @property

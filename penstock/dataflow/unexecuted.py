@@ -12,7 +12,7 @@ import atexit
 import sys
 import weakref
 
-from penstock.dataflow.graph.job_graph import JobGraph, OperatorKind
+from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.dataflow.nested_jobs import current_role
 from penstock.dataflow.program import current_options
 
@@ -44,7 +44,7 @@ class Executions:
         """Return a message if sinks, or the whole program, wait for an execution; else None."""
         pending = self.pending() - self.compiled
         waiting = [one for one in self._graph.operators if one.id in pending]
-        sinks = [repr(one.name) for one in waiting if one.kind is OperatorKind.SINK]
+        sinks = [repr(one.name) for one in waiting if one.spec.is_sink]
         if not waiting or ((self.executed or self.compiled) and not sinks):
             return None
         names = ", ".join(sinks) or repr(waiting[-1].name)

@@ -16,15 +16,16 @@ from typing import Any, NamedTuple
 import pytest
 
 from penstock import KeyedProcessFunction, ProcessFunction, Row, RowKind
-from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.object_reuse import Check, EmissionPolicy, can_change, copy_if_shared
 from penstock.dataflow.object_reuse.mutation_analysis import may_change_objects
+from penstock.dataflow.operators import specs
+from penstock.dataflow.operators.operator_spec import OperatorSpec
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.factory import make_operator
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
+from tests.runtime.operators.making import make_operator
 from tests.runtime.operators.test_operators import operator
 
 
@@ -81,7 +82,7 @@ INPUT = list(range(1, 8))
 EXPECTED = INPUT
 
 
-def running(kind: OperatorKind, function: Any) -> RunningOperator:
+def running(kind: OperatorSpec, function: Any) -> RunningOperator:
     codec = Codec(TypeRegistry([ById, ByValue, Frozen, Pair, Colour]))
     context = OperatorContext("the name", "the uid", 0, 1, 128, 0, codec)
     return make_operator(kind, function, None, context)
@@ -103,9 +104,9 @@ def test_one_object_may_be_emitted_again(make: Callable[[], Any]) -> None:
         set_v(kept, n)
         return kept
 
-    assert values(running(OperatorKind.MAP, change)) == EXPECTED
-    assert values(running(OperatorKind.FLAT_MAP, lambda n: [change(n)])) == EXPECTED
-    assert values(running(OperatorKind.FLAT_MAP, lambda n: (change(m) for m in [n]))) == EXPECTED
+    assert values(running(specs.MAP, change)) == EXPECTED
+    assert values(running(specs.FLAT_MAP, lambda n: [change(n)])) == EXPECTED
+    assert values(running(specs.FLAT_MAP, lambda n: (change(m) for m in [n]))) == EXPECTED
     # Two in turn.
     others = [make(), make()]
 
@@ -113,7 +114,7 @@ def test_one_object_may_be_emitted_again(make: Callable[[], Any]) -> None:
         set_v(others[n % 2], n)
         return others[n % 2]
 
-    assert values(running(OperatorKind.MAP, take_turns)) == EXPECTED
+    assert values(running(specs.MAP, take_turns)) == EXPECTED
 
 
 @pytest.mark.parametrize("make", CLASSES)
@@ -135,8 +136,8 @@ def test_an_object_may_be_changed_after_it_was_emitted(make: Callable[[], Any]) 
         def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
             return emit(value)
 
-    assert values(running(OperatorKind.FLAT_MAP, emit)) == EXPECTED
-    process = running(OperatorKind.PROCESS, Emit())
+    assert values(running(specs.FLAT_MAP, emit)) == EXPECTED
+    process = running(specs.PROCESS, Emit())
     assert values(process) == EXPECTED
     assert [get_v(record) for batch in process.end_input() for record in batch.rows()] == [7]
 
@@ -150,7 +151,7 @@ def test_an_object_may_be_changed_after_it_was_emitted(make: Callable[[], Any]) 
         set_v(last, n)
         return last
 
-    assert values(running(OperatorKind.MAP, change_last)) == EXPECTED
+    assert values(running(specs.MAP, change_last)) == EXPECTED
 
 
 def test_a_keyed_function_may_change_what_it_has_emitted() -> None:
@@ -161,7 +162,7 @@ def test_a_keyed_function_may_change_what_it_has_emitted() -> None:
             record["v"] = -1
             record["all"].clear()
 
-    keyed = operator(OperatorKind.KEYED_PROCESS, Emit())
+    keyed = operator(specs.KEYED_PROCESS, Emit())
     assert keyed.process(RecordBatch([(1,), (2,)])).rows() == [
         {"v": 1, "all": [(1,)]},
         {"v": 2, "all": [(2,)]},
@@ -175,7 +176,7 @@ def test_what_is_within_a_record_is_looked_at_too() -> None:
         kept[:] = [n]
         return [(n, kept), {"v": kept}, [kept], Pair(n, kept), Frozen(kept), Row(kept)][n % 6]
 
-    function = running(OperatorKind.MAP, within)
+    function = running(specs.MAP, within)
     emitted = (
         function.process(RecordBatch([0, 1, 2])).rows()
         + function.process(RecordBatch([3, 4, 5])).rows()
@@ -187,7 +188,7 @@ def test_what_is_within_a_record_is_looked_at_too() -> None:
         yield (n, inner)
         inner.append(-1)
 
-    assert running(OperatorKind.FLAT_MAP, lazily).process(RecordBatch([1, 2])).rows() == [
+    assert running(specs.FLAT_MAP, lazily).process(RecordBatch([1, 2])).rows() == [
         (1, [1]),
         (2, [2]),
     ]
@@ -207,7 +208,7 @@ def test_a_class_of_tuples_that_cannot_be_made_of_items_is_not_copied() -> None:
         kept["n"][0] = n
         return kept
 
-    function = running(OperatorKind.MAP, change)
+    function = running(specs.MAP, change)
     emitted = function.process(RecordBatch([1, 2])).rows()
     assert emitted == [{"time": gmtime(0), "n": [n]} for n in (1, 2)]
 
@@ -219,7 +220,7 @@ def test_what_a_list_that_is_kept_holds_is_copied() -> None:
         kept[0]["v"] = n
         return kept
 
-    assert values(running(OperatorKind.FLAT_MAP, change)) == EXPECTED
+    assert values(running(specs.FLAT_MAP, change)) == EXPECTED
 
 
 def test_mutable_records_after_immutable_ones_are_copied_from_their_batch_on() -> None:
@@ -229,23 +230,23 @@ def test_mutable_records_after_immutable_ones_are_copied_from_their_batch_on() -
         kept["v"] = n
         return n if n < 3 else kept
 
-    function = running(OperatorKind.MAP, change)
+    function = running(specs.MAP, change)
     assert function.process(RecordBatch([1, 2])).rows() == [1, 2]
     first = function.process(RecordBatch([3])).rows()
     assert function.process(RecordBatch([4, 5])).rows() == [{"v": 4}, {"v": 5}]
     assert first == [{"v": 3}]
 
 
-@pytest.mark.parametrize("kind", [OperatorKind.MAP, OperatorKind.FLAT_MAP])
+@pytest.mark.parametrize("kind", [specs.MAP, specs.FLAT_MAP])
 def test_a_function_that_changes_objects_is_watched_in_the_batch_of_its_first_mutable_record(
-    kind: OperatorKind,
+    kind: OperatorSpec,
 ) -> None:
     kept = {"v": 0}
 
     def change(n: int) -> Any:
         kept["v"] = n
         emitted = n if n < 3 else kept
-        return emitted if kind is OperatorKind.MAP else [emitted]
+        return emitted if kind is specs.MAP else [emitted]
 
     function = running(kind, change)
     assert function.process(RecordBatch([1, 2])).rows() == [1, 2]
@@ -261,7 +262,7 @@ def test_records_that_a_list_alone_refers_to_are_not_copied_in_any_batch() -> No
         made.append(id(rows[0]))
         return rows
 
-    function = running(OperatorKind.FLAT_MAP, emit)
+    function = running(specs.FLAT_MAP, emit)
     assert function.process(RecordBatch([1, 2])).rows() == [1, 2]
     assert [id(row) for row in function.process(RecordBatch([3, 4])).rows()] == made[2:]
 
@@ -275,9 +276,9 @@ def test_what_nothing_else_refers_to_is_not_copied() -> None:
         return record
 
     for kind, function in (
-        (OperatorKind.MAP, make),
-        (OperatorKind.FLAT_MAP, lambda n: [make(n)]),
-        (OperatorKind.FLAT_MAP, lambda n: (make(m) for m in [n])),
+        (specs.MAP, make),
+        (specs.FLAT_MAP, lambda n: [make(n)]),
+        (specs.FLAT_MAP, lambda n: (make(m) for m in [n])),
     ):
         made.clear()
         target = running(kind, function)
@@ -286,7 +287,7 @@ def test_what_nothing_else_refers_to_is_not_copied() -> None:
         )
         assert [id(record) for record in emitted] == made
     # Nor is a record that a map was given and returns.
-    target = running(OperatorKind.MAP, lambda record: record)
+    target = running(specs.MAP, lambda record: record)
     records = [{"v": [1]}, {"v": [2]}]
     assert all(map(lambda a, b: a is b, target.process(RecordBatch(records)).rows(), records))
 
@@ -313,7 +314,7 @@ def test_a_generator_that_changes_objects_is_always_watched() -> None:
             yield row
             row["v"] = -1
 
-    target = running(OperatorKind.FLAT_MAP, emit)
+    target = running(specs.FLAT_MAP, emit)
     assert target.process(RecordBatch([1, 2])).rows() == [1, 2]
     assert target.process(RecordBatch([3])).rows() == [3, {"v": 3}]
 

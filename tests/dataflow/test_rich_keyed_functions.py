@@ -11,7 +11,7 @@ from penstock import (
 )
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.graph.compile import compile_graph
-from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.dataflow.operators import specs
 
 
 class _Counting:
@@ -61,14 +61,14 @@ def test_rich_functions_have_state_of_the_current_key():
 
 def test_only_functions_that_may_get_state_become_keyed_operators():
     kinds = {
-        OperatorKind.KEYED_MAP: _keyed().map(Number()),
-        OperatorKind.KEYED_FLAT_MAP: _keyed().flat_map(Repeat()),
-        OperatorKind.KEYED_FILTER: _keyed().filter(First()),
-        OperatorKind.MAP: _keyed().map(Plain()),
-        OperatorKind.FILTER: _keyed().filter(lambda n: n > 1),
+        specs.KEYED_MAP: _keyed().map(Number()),
+        specs.KEYED_FLAT_MAP: _keyed().flat_map(Repeat()),
+        specs.KEYED_FILTER: _keyed().filter(First()),
+        specs.MAP: _keyed().map(Plain()),
+        specs.FILTER: _keyed().filter(lambda n: n > 1),
     }
     for kind, stream in kinds.items():
-        assert stream._outputs[0].operator.kind is kind
+        assert stream._outputs[0].operator.spec is kind
 
 
 def test_a_rich_function_keeps_the_uid_that_it_had_without_state():

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock import StreamExecutionEnvironment
-from penstock.dataflow.graph.job_graph import JobGraph, OperatorKind
+from penstock.dataflow.graph.job_graph import JobGraph
+from penstock.dataflow.operators import specs
+from penstock.dataflow.operators.operator_spec import OperatorSpec
 from penstock.dataflow.unexecuted import Executions
 
 BEGIN = """
@@ -42,10 +44,10 @@ def test_a_script_that_fails_says_nothing_of_it(tmp_path: Path) -> None:
     assert "never executed" not in said
 
 
-def graph(*kinds: OperatorKind) -> tuple[JobGraph, Executions]:
+def graph(*kinds: OperatorSpec) -> tuple[JobGraph, Executions]:
     made = JobGraph()
     for kind in kinds:
-        made.add(kind, kind.value, len)
+        made.add(kind, kind.name, len)
     return made, Executions(made)
 
 
@@ -61,7 +63,7 @@ def graph(*kinds: OperatorKind) -> tuple[JobGraph, Executions]:
 def test_a_report_names_the_sinks_that_no_execution_had(
     executed: set[int], compiled: set[int], reported: str | None
 ) -> None:
-    _, executions = graph(OperatorKind.SOURCE, OperatorKind.SINK)
+    _, executions = graph(specs.SOURCE, specs.SINK)
     executions.executed |= executed
     executions.compiled |= compiled
     report = executions.report()
@@ -69,7 +71,7 @@ def test_a_report_names_the_sinks_that_no_execution_had(
 
 
 def test_streams_without_a_sink_are_reported_only_if_nothing_was_executed() -> None:
-    _, executions = graph(OperatorKind.SOURCE, OperatorKind.MAP)
+    _, executions = graph(specs.SOURCE, specs.MAP)
     assert "'map' was never executed" in str(executions.report())
     executions.executed |= {0}
     assert executions.report() is None

@@ -48,6 +48,8 @@ class ArrowSource(Source):
         [5, 7]
     """
 
+    has_event_times = False
+
     def __init__(self, table: Any) -> None:
         self.table: pa.Table = _table_of(table)
         if repeated := repeated_column(self.table.column_names):

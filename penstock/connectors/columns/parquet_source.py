@@ -70,6 +70,8 @@ class ParquetSource(Source):
         [5]
     """
 
+    has_event_times = False
+
     def __init__(
         self,
         paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],

@@ -79,11 +79,6 @@ class ColumnAggregation:
         return None if self.window is None else self.window.assigner
 
     @property
-    def late_tags(self) -> tuple[Any, ...]:
-        """The tag of the side output for late rows."""
-        return () if self.window is None else self.window.late_tags
-
-    @property
     def has_side_outputs(self) -> bool:
         """Whether late rows go to a side output, which is the only one."""
         return self.window is not None and self.window.late_tag is not None

@@ -7,12 +7,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from penstock.dataflow.config import CheckpointingMode, JobConfig, RuntimeExecutionMode
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind
-from penstock.dataflow.time.watermark_generators import NoWatermarks
+from penstock.dataflow.graph.job_graph import JobGraph, Operator
+from penstock.dataflow.operators.specs import without_watermarks
 
 __all__ = ["in_runtime_mode"]
 
@@ -20,15 +19,15 @@ __all__ = ["in_runtime_mode"]
 def in_runtime_mode(graph: JobGraph, config: JobConfig) -> tuple[JobGraph, JobConfig]:
     """Return a program and its settings, prepared for the mode in which the program runs.
 
-    In batch mode there are no watermarks before the end of the input and no periodic snapshots, and
-    functions with a method `in_batch_mode` are replaced by its result.
+    In batch mode there are no watermarks before the end of the input and no periodic snapshots.
+    Functions are replaced by those that `OperatorSpec.in_batch_mode` returns.
 
     Raises:
         GraphError: if the program cannot run in batch mode.
     """
     if config.runtime_mode is RuntimeExecutionMode.STREAMING:
         return graph, config
-    loops = [one.name for one in graph.operators if one.kind is OperatorKind.FEEDBACK]
+    loops = [one.name for one in graph.operators if one.spec.is_feedback]
     unbounded = [one for one in graph.operators if _is_unbounded(one)]
     if config.runtime_mode is RuntimeExecutionMode.AUTOMATIC and (loops or unbounded):
         return graph, replace(config, runtime_mode=RuntimeExecutionMode.STREAMING)
@@ -56,23 +55,15 @@ def in_runtime_mode(graph: JobGraph, config: JobConfig) -> tuple[JobGraph, JobCo
 
 
 def _is_unbounded(operator: Operator) -> bool:
-    return operator.kind is OperatorKind.SOURCE and not operator.function.ends
+    return operator.spec.is_source and not operator.function.ends
 
 
 def _prepared(operator: Operator) -> Operator:
     """Return an operator as it runs in batch mode."""
-    function = operator.function
-    if operator.kind is OperatorKind.TIMESTAMPS_AND_WATERMARKS:
-        return replace(operator, function=_without_watermarks(function))
     if operator.watermark_strategy is not None:
-        strategy = _without_watermarks(operator.watermark_strategy)
+        strategy = without_watermarks(operator.watermark_strategy)
         return replace(operator, watermark_strategy=strategy)
-    in_batch_mode = getattr(function, "in_batch_mode", None)
-    if callable(in_batch_mode) and type(function).__module__.startswith("penstock."):
-        return replace(operator, function=in_batch_mode())
-    return operator
-
-
-def _without_watermarks(strategy: Any) -> Any:
-    """Return a watermark strategy that only assigns timestamps."""
-    return replace(strategy, create_generator=NoWatermarks, idle_timeout_ms=None, alignment=None)
+    in_batch_mode = operator.spec.in_batch_mode
+    if in_batch_mode is None:
+        return operator
+    return replace(operator, function=in_batch_mode(operator.function))

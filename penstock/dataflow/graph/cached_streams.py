@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from penstock.dataflow.graph.job_graph import JobGraph, OperatorKind, OperatorOutput
+from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorOutput
+from penstock.dataflow.operators import specs
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
 
 __all__ = ["StoredRecords", "with_caches"]
@@ -51,24 +52,25 @@ def with_caches(
     here = {id: caches[id] for id in caches if any(one.id == id for one in graph.operators)}
     stored = {id: records for id, (records, _) in here.items() if records.is_stored}
     operators = [
-        replace(
-            one,
-            kind=OperatorKind.SOURCE,
-            function=stored[one.id].source(),
-            watermark_strategy=WatermarkStrategy() if stored[one.id].timed else None,
-        )
-        if one.id in stored
-        else one
-        for one in graph.operators
+        _reading(one, stored[one.id]) if one.id in stored else one for one in graph.operators
     ]
     made = JobGraph(operators, [edge for edge in graph.edges if edge.target not in stored])
     made = made.part(made.upstream(wanted))
     for id, (records, output) in here.items():
         if id not in stored and any(one.id == id for one in made.operators):
             if records.timed:
-                stamped = made.add(OperatorKind.PROCESS, "Event Times", records.with_timestamps())
+                stamped = made.add(specs.PROCESS, "Event Times", records.with_timestamps())
                 made.connect([output], stamped)
                 output = OperatorOutput(stamped)
-            sink = made.add(OperatorKind.SINK, "Store Records", records.sink(resumed))
+            sink = made.add(specs.SINK, "Store Records", records.sink(resumed))
             made.connect([output], sink)
     return made
+
+
+def _reading(operator: Operator, records: StoredRecords) -> Operator:
+    """Return a source that reads the stored records of an operator, in its place."""
+    source = records.source()
+    strategy: Any = WatermarkStrategy() if records.timed else None
+    return replace(
+        operator, spec=specs.source(source), function=source, watermark_strategy=strategy
+    )

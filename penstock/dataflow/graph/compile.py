@@ -35,7 +35,6 @@ from penstock.dataflow.graph.job_graph import (
     Connection,
     JobGraph,
     Operator,
-    OperatorKind,
     Partitioning,
 )
 from penstock.dataflow.graph.operator_names import detail_of
@@ -44,9 +43,6 @@ from penstock.dataflow.graph.uids import assign_uids, former_uids
 from penstock.dataflow.operator_state.checkpointed_function import checkpointed_function
 
 __all__ = ["compile_graph"]
-
-#: The kinds whose operators have operator state of their own.
-_WITH_OPERATOR_STATE = frozenset({OperatorKind.ASYNC_WAIT, OperatorKind.KEYED_COLUMNS})
 
 
 def compile_graph(
@@ -113,7 +109,7 @@ def compile_graph(
 
 
 def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
-    if not any(operator.kind is OperatorKind.SOURCE for operator in graph.operators):
+    if not any(operator.spec.is_source for operator in graph.operators):
         raise GraphError(
             "the program has no source: begin with env.from_collection(...) or another"
         )
@@ -129,12 +125,12 @@ def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
             operator.id,
             uids[operator.id],
             operator.name,
-            operator.kind,
+            operator.spec.without_code(),
             parallelism,
             has_end_input(operator.function),
             checkpointed_function(operator.function) is not None
             or bool(operator.broadcast_states)
-            or operator.kind in _WITH_OPERATOR_STATE,
+            or operator.spec.own_state,
             former.get(operator.id),
             detail_of(operator),
         )
@@ -158,7 +154,7 @@ def _operator_loops(
     graph.add_nodes_from(infos)
     graph.add_edges_from(edges)
     loops = cyclic_components(graph)
-    sources = [id for id, info in infos.items() if info.kind is OperatorKind.SOURCE]
+    sources = [id for id, info in infos.items() if info.spec.is_source]
     unreachable = unreached(graph, sources)
     for loop in loops:
         if loop & unreachable:
@@ -228,7 +224,7 @@ def _may_chain(first: Operator, second: Operator) -> bool:
     return (
         first.chaining is not Chaining.NEVER
         and second.chaining is Chaining.ALWAYS
-        and not second.kind.begins_chain
+        and not second.spec.begins_chain
     )
 
 
@@ -251,7 +247,7 @@ def _find_loops(
     # If a loop has several entries, the back-edges depend on the order of the search. Edges that
     # come from a feedback of the program are searched last, so that they become the back-edges.
     regular = {pair for pair, feedback in zip(ends, fed_back, strict=True) if not feedback}
-    sources = [head.uid for head in heads if head.kind is OperatorKind.SOURCE]
+    sources = [head.uid for head in heads if head.spec.is_source]
     back = back_edges(graph, sources, set(ends) - regular)
     index = {head.uid: number for number, head in enumerate(heads)}
     return (
@@ -297,7 +293,7 @@ def _fingerprint(graph: ExecutionGraph) -> str:
     The digest is the same in every run of a program.
     """
     parts = [
-        sorted((info.uid, info.kind.value) for info in graph.operators),
+        sorted((info.uid, info.spec.name) for info in graph.operators),
         sorted(
             (link.producer, link.consumer, link.input, link.partitioning.value)
             + (() if link.tag is None else (link.tag,))

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from penstock.dataflow.graph.job_graph import OperatorKind, Partitioning
+from penstock.dataflow.graph.job_graph import Partitioning
+from penstock.dataflow.operators.operator_spec import OperatorSpec
 
 __all__ = [
     "Chain",
@@ -31,7 +32,8 @@ class OperatorInfo:
     The runtime finds the function of the operator by its `id` in the job's code.
 
     Arguments:
-        id, uid, name, kind, parallelism: the same as in `Operator`, with all defaults filled in.
+        id, uid, name, parallelism: the same as in `Operator`, with all defaults filled in.
+        spec: the specification of the operator, without its functions.
         has_end_input: whether the class of the operator's function defines `end_input`.
         has_operator_state: whether the operator has operator state.
         former_uid: the uid of the operator in older snapshots; None if it is the same.
@@ -42,7 +44,7 @@ class OperatorInfo:
     id: int
     uid: str
     name: str
-    kind: OperatorKind
+    spec: OperatorSpec
     parallelism: int
     has_end_input: bool = False
     has_operator_state: bool = False
@@ -52,7 +54,7 @@ class OperatorInfo:
     @property
     def stateful(self) -> bool:
         """Whether snapshots contain state of the operator. In-flight logs do not count."""
-        return self.kind.keyed or self.kind is OperatorKind.SOURCE or self.has_operator_state
+        return self.spec.keyed or self.spec.is_source or self.has_operator_state
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class Chain:
     @property
     def is_source(self) -> bool:
         """Whether the chain begins with a source."""
-        return self.root.operator.kind is OperatorKind.SOURCE
+        return self.root.operator.spec.is_source
 
     def walk(self) -> Iterator[ChainedOperator]:
         """Yield all operators of the chain, each after its producer."""

@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Any
 
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.operators.operator_spec import OperatorSpec
 from penstock.dataflow.state import MapStateDescriptor
 
 __all__ = [
@@ -25,100 +26,10 @@ __all__ = [
     "Edge",
     "JobGraph",
     "Operator",
-    "OperatorKind",
     "OperatorOutput",
     "Partitioning",
     "function_name",
 ]
-
-
-class OperatorKind(Enum):
-    """The kind of an operator, such as a source, a map or a sink."""
-
-    SOURCE = "source"
-    MAP = "map"
-    FLAT_MAP = "flat_map"
-    FILTER = "filter"
-    PROCESS = "process"
-    MAP_BATCHES = "map_batches"
-    KEYED_REDUCE = "keyed_reduce"
-    KEYED_COUNT = "keyed_count"
-    KEYED_PROCESS = "keyed_process"
-    KEYED_MAP = "keyed_map"
-    KEYED_FLAT_MAP = "keyed_flat_map"
-    KEYED_FILTER = "keyed_filter"
-    KEYED_WINDOW = "keyed_window"
-    KEYED_COLUMNS = "keyed_columns"
-    ASYNC_WAIT = "async_wait"
-    TIMESTAMPS_AND_WATERMARKS = "timestamps_and_watermarks"
-    CO_MAP = "co_map"
-    CO_FLAT_MAP = "co_flat_map"
-    CO_PROCESS = "co_process"
-    TABLE_JOIN = "table_join"
-    CO_TABLE_JOIN = "co_table_join"
-    KEYED_CO_MAP = "keyed_co_map"
-    KEYED_CO_FLAT_MAP = "keyed_co_flat_map"
-    KEYED_CO_PROCESS = "keyed_co_process"
-    KEYED_CO_WINDOW = "keyed_co_window"
-    KEYED_CO_INTERVAL_JOIN = "keyed_co_interval_join"
-    KEYED_CO_AS_OF_JOIN = "keyed_co_as_of_join"
-    BROADCAST_PROCESS = "broadcast_process"
-    KEYED_BROADCAST_PROCESS = "keyed_broadcast_process"
-    SINK = "sink"
-    FEEDBACK = "feedback"
-
-    @property
-    def keyed(self) -> bool:
-        """Whether operators of this kind have keyed state."""
-        return self.value.startswith("keyed_")
-
-    @property
-    def has_two_inputs(self) -> bool:
-        """Whether operators of this kind have two inputs."""
-        return self.value.removeprefix("keyed_").startswith(("co_", "broadcast_"))
-
-    @property
-    def begins_chain(self) -> bool:
-        """Whether operators of this kind are the first ones of their chains."""
-        return self.has_two_inputs or self is OperatorKind.ASYNC_WAIT
-
-    @property
-    def has_side_outputs(self) -> bool:
-        """Whether functions of this kind may emit records to side outputs."""
-        return self in _WITH_SIDE_OUTPUTS
-
-    @property
-    def with_keys(self) -> OperatorKind | None:
-        """The kind of an operator that runs the same functions and has keyed state, or None."""
-        return _WITH_KEYS.get(self)
-
-    @property
-    def signature(self) -> str:
-        """The name of the kind in derived uids."""
-        return _SIGNATURES.get(self, self.value)
-
-
-_WITH_SIDE_OUTPUTS = frozenset(
-    {
-        OperatorKind.PROCESS,
-        OperatorKind.KEYED_PROCESS,
-        OperatorKind.KEYED_WINDOW,
-        OperatorKind.KEYED_COLUMNS,
-        OperatorKind.CO_PROCESS,
-        OperatorKind.KEYED_CO_PROCESS,
-        OperatorKind.KEYED_CO_INTERVAL_JOIN,
-        OperatorKind.KEYED_CO_AS_OF_JOIN,
-        OperatorKind.BROADCAST_PROCESS,
-        OperatorKind.KEYED_BROADCAST_PROCESS,
-    }
-)
-_WITH_KEYS = {
-    OperatorKind.MAP: OperatorKind.KEYED_MAP,
-    OperatorKind.FLAT_MAP: OperatorKind.KEYED_FLAT_MAP,
-    OperatorKind.FILTER: OperatorKind.KEYED_FILTER,
-}
-#: Operators of these kinds were without state before, and keep the uids that they had then.
-_SIGNATURES = {with_keys: kind.value for kind, with_keys in _WITH_KEYS.items()}
 
 
 class Partitioning(Enum):
@@ -153,7 +64,7 @@ class Operator:
 
     Arguments:
         id: the position in the order of creation.
-        kind: the kind of operator.
+        spec: says what the engine must know about the operator.
         name: the name that is shown to users; it need not be unique.
         function: the user's function, source or sink.
         parallelism: the number of subtasks. None takes the parallelism of the job.
@@ -161,7 +72,8 @@ class Operator:
             derives a uid.
         former_uid: the uid of the operator in older snapshots; None if it has had no other.
         chaining: the operators to which it may be chained.
-        key_selector: the function that returns the key of a record. Only keyed operators have one.
+        key_selector: the function that returns the key of a record; None if the operator needs no
+            key.
         second_key_selector: the same function for the second input of a keyed operator.
         broadcast_states: the descriptors of the broadcast states that the function may use.
         non_parallel_reason: the reason why the operator cannot run in parallel; None if it can.
@@ -171,7 +83,7 @@ class Operator:
     """
 
     id: int
-    kind: OperatorKind
+    spec: OperatorSpec
     name: str
     function: Any
     parallelism: int | None = None
@@ -265,18 +177,18 @@ class JobGraph:
     @property
     def running(self) -> list[Operator]:
         """The operators that run, which are all operators except feedbacks."""
-        return [one for one in self.operators if one.kind is not OperatorKind.FEEDBACK]
+        return [one for one in self.operators if not one.spec.is_feedback]
 
     def inputs_of(self, operator: int) -> list[Edge]:
         """Return the edges that lead to an operator, in order of creation."""
         return [edge for edge in self.edges if edge.target == operator]
 
     def add(
-        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
+        self, spec: OperatorSpec, name: str, function: Any, key_selector: Any = None
     ) -> Operator:
         """Add an operator to the graph, and return it."""
         id = self.operators[-1].id + 1 if self.operators else 0
-        operator = Operator(id, kind, name, function, key_selector=key_selector)
+        operator = Operator(id, spec, name, function, key_selector=key_selector)
         self.operators.append(operator)
         return operator
 
@@ -323,7 +235,7 @@ class JobGraph:
         return [
             operator
             for operator in self.running
-            if operator.kind is not OperatorKind.SINK and operator.id not in read
+            if not operator.spec.is_sink and operator.id not in read
         ]
 
     def connections(self) -> list[Connection]:
@@ -337,7 +249,7 @@ class JobGraph:
         Raises:
             GraphError: if a feedback is not closed, is not read, or is closed with itself.
         """
-        feedbacks = {one.id: one for one in self.operators if one.kind is OperatorKind.FEEDBACK}
+        feedbacks = {one.id: one for one in self.operators if one.spec.is_feedback}
         closing: dict[int, list[int]] = {id: [] for id in feedbacks}
         for index, edge in enumerate(self.edges):
             if edge.target in feedbacks:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.dataflow.graph.execution_graph import ExecutionGraph, Link
-from penstock.dataflow.graph.job_graph import OperatorKind, Partitioning
+from penstock.dataflow.graph.job_graph import Partitioning
 
 __all__ = ["LoopWaves"]
 
@@ -106,6 +106,6 @@ def _own_time(plan: ExecutionGraph, links: list[Link]) -> frozenset[int]:
 def _behind_assigners(plan: ExecutionGraph, chain: int) -> Iterator[str]:
     """Yield the uids of the operators of a chain at an assigner or behind one."""
     for node in plan.chains[chain].walk():
-        if node.operator.kind is OperatorKind.TIMESTAMPS_AND_WATERMARKS:
+        if node.operator.spec.replaces_watermarks:
             for behind in node.walk():
                 yield behind.operator.uid

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
-from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.dataflow.operators.operator_spec import Role
 
 __all__ = ["render"]
 
@@ -48,7 +48,7 @@ def _text(graph: ExecutionGraph) -> str:
     return "\n".join(lines)
 
 
-_PACTS = {OperatorKind.SOURCE: "Data Source", OperatorKind.SINK: "Data Sink"}
+_PACTS = {Role.SOURCE: "Data Source", Role.SINK: "Data Sink"}
 
 
 def _json(graph: ExecutionGraph) -> str:
@@ -66,7 +66,7 @@ def _json(graph: ExecutionGraph) -> str:
         node: dict[str, Any] = {
             "id": ids[info.uid],
             "type": info.name,
-            "pact": _PACTS.get(info.kind, "Operator"),
+            "pact": _PACTS.get(info.spec.role, "Operator"),
             "contents": info.name,
             "parallelism": info.parallelism,
         }
@@ -75,7 +75,7 @@ def _json(graph: ExecutionGraph) -> str:
             {
                 "id": ids[producer],
                 "ship_strategy": partitioning.upper(),
-                "side": "first" if info.kind.has_two_inputs and input == 0 else "second",
+                "side": "first" if info.spec.two_inputs and input == 0 else "second",
             }
             for producer, consumer, partitioning, input in edges
             if consumer == info.uid

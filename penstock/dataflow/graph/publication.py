@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.dataflow.config import CheckpointingMode, JobConfig
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.graph.job_graph import JobGraph, OperatorKind
+from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.dataflow.sink import Sink
 
 __all__ = ["check_publication"]
@@ -24,12 +24,12 @@ def check_publication(graph: JobGraph, config: JobConfig) -> None:
     endless = [
         operator.name
         for operator in graph.running
-        if operator.kind is OperatorKind.SOURCE and not operator.function.ends
+        if operator.spec.is_source and not operator.function.ends
     ]
     waiting = [
         operator.name
         for operator in graph.running
-        if operator.kind is OperatorKind.SINK and _publishes_with_snapshots(operator.function)
+        if operator.spec.is_sink and _publishes_with_snapshots(operator.function)
     ]
     if endless and waiting:
         why = "its checkpointing mode is NONE" if takes_none else "it has no checkpoint interval"

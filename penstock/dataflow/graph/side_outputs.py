@@ -17,9 +17,8 @@ def check_late_outputs(graph: JobGraph) -> None:
         GraphError: if the program has not called `get_side_output` for such a side output.
     """
     for operator in graph.running:
-        tags = [tag for tag in getattr(operator.function, "late_tags", ()) if tag is not None]
-        for tag in tags:
-            if tag.tag_id not in operator.side_outputs:
+        for tag in operator.spec.late_tags:
+            if tag is not None and tag.tag_id not in operator.side_outputs:
                 raise GraphError(
                     f"operator {operator.name!r} sends late records to the side output "
                     f"{tag.tag_id!r}, and the program does not read it: call "

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind, function_name
+from penstock.dataflow.graph.job_graph import JobGraph, Operator, function_name
 
 __all__ = ["assign_uids", "former_uids"]
 
@@ -74,12 +74,12 @@ def _assigned(graph: JobGraph, given: Mapping[int, str | None]) -> dict[int, str
     """Return the uids of all operators. The user has set some of them."""
     uids = {id: uid for id, uid in given.items() if uid is not None}
     seen: dict[str, int] = {}
-    names = {one.id: one.name for one in graph.operators if one.kind is OperatorKind.FEEDBACK}
+    names = {one.id: one.name for one in graph.operators if one.spec.is_feedback}
     # Operators are in order of creation, so every producer comes before its consumers.
     for operator in graph.running:
         if operator.id in uids:
             continue
-        signature = [operator.kind.signature, operator.name, function_name(operator.function)]
+        signature = [operator.spec.name_in_uids, operator.name, function_name(operator.function)]
         edges = graph.inputs_of(operator.id)
         regular = [edge for edge in edges if edge.source not in names]
         for edge in regular or edges:

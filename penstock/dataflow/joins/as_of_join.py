@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from penstock.dataflow.output_tag import OutputTag
 
@@ -20,13 +20,6 @@ class AsOfJoinOperation:
         late_tag: the tag of the side output for late records; None drops them.
     """
 
-    needs_event_time: ClassVar[bool] = True
-
     function: Any
     keep_unmatched: bool
     late_tag: OutputTag | None
-
-    @property
-    def late_tags(self) -> tuple[OutputTag | None, ...]:
-        """The tags of the side outputs for late records."""
-        return (self.late_tag,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from penstock.dataflow.output_tag import OutputTag
 
@@ -24,8 +24,6 @@ class IntervalJoinOperation:
         late_tags: the tags of the side outputs for late records of the left and of the right
             stream. None drops them.
     """
-
-    needs_event_time: ClassVar[bool] = True
 
     lower: int
     upper: int

@@ -2,7 +2,7 @@
 
 The methods of streams check the arguments of the program, and then call these functions. Each
 function returns the output of the operator that it adds. No other module of this folder chooses
-the kind of an operator.
+the specification of an operator.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from penstock.dataflow.columns.batch_function import BatchOperation
 from penstock.dataflow.columns.column_key import ColumnKey
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function
-from penstock.dataflow.graph.job_graph import JobGraph, OperatorKind, OperatorOutput, Partitioning
+from penstock.dataflow.graph.job_graph import JobGraph, OperatorOutput, Partitioning
 from penstock.dataflow.joins.as_of_join import AsOfJoinOperation
 from penstock.dataflow.joins.interval_join import IntervalJoinOperation
 from penstock.dataflow.joins.table_join import TableJoinOperation
+from penstock.dataflow.operators import specs
+from penstock.dataflow.operators.operator_spec import OperatorSpec, Role
 from penstock.dataflow.output_tag import OutputTag, check_output_tag
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.state import MapStateDescriptor
@@ -47,6 +49,7 @@ __all__ = [
     "add_keyed_process",
     "add_map",
     "add_map_batches",
+    "add_operator",
     "add_process",
     "add_reduce",
     "add_sink",
@@ -62,14 +65,6 @@ __all__ = [
 
 #: The type of records without a declared type.
 ANY_TYPE = Types.PICKLED_BYTE_ARRAY()
-
-#: The kinds of operators that emit records of the type that they receive.
-_SAME_TYPE = (
-    OperatorKind.FILTER,
-    OperatorKind.KEYED_FILTER,
-    OperatorKind.KEYED_REDUCE,
-    OperatorKind.TIMESTAMPS_AND_WATERMARKS,
-)
 
 
 @dataclass(frozen=True)
@@ -118,64 +113,87 @@ def partitioned(
 # ---- operators with one input
 
 
+def add_operator(
+    records: OperatorInput, name: str, function: Any, spec: OperatorSpec
+) -> OperatorOutput:
+    """Add an operator with any specification.
+
+    Raises:
+        GraphError: if `spec` does not describe an operator that can read these records.
+    """
+    if not isinstance(spec, OperatorSpec):
+        raise GraphError(f"transform takes an OperatorSpec, not {spec!r}")
+    if spec.role is not Role.TRANSFORMATION or spec.two_inputs:
+        raise GraphError(
+            f"transform adds an operator that reads one stream and makes another, and "
+            f"{spec.name!r} is not one"
+        )
+    if spec.keyed and records.key_selector is None:
+        raise GraphError(f"{spec.name!r} has keyed state: call key_by(...) before transform")
+    return _add(spec, name, function, records)
+
+
 def add_map(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
     """Add an operator that emits the result of a function for each record."""
-    return _add(OperatorKind.MAP, name, function, records)
+    return _add(specs.MAP, name, function, records)
 
 
 def add_flat_map(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
     """Add an operator that emits all results of a function for each record."""
-    return _add(OperatorKind.FLAT_MAP, name, function, records)
+    return _add(specs.FLAT_MAP, name, function, records)
 
 
 def add_filter(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
     """Add an operator that keeps the records for which a function returns a true value."""
-    return _add(OperatorKind.FILTER, name, function, records)
+    return _add(specs.FILTER, name, function, records)
 
 
 def add_process(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
     """Add an operator that runs a `ProcessFunction`."""
-    return _add(OperatorKind.PROCESS, name, function, records)
+    return _add(specs.PROCESS, name, function, records)
 
 
 def add_map_batches(records: OperatorInput, operation: BatchOperation) -> OperatorOutput:
     """Add an operator that calls a function for each batch of records."""
-    return _add(OperatorKind.MAP_BATCHES, "Map Batches", operation, records)
+    return _add(specs.batches(operation), "Map Batches", operation, records)
 
 
 def add_async_wait(records: OperatorInput, operation: AsyncOperation) -> OperatorOutput:
     """Add an operator that sends a request for each record."""
     operation = replace(operation, key_selector=records.key_selector)
-    return _add(OperatorKind.ASYNC_WAIT, "Async Wait", operation, records)
+    key = operation.key_selector
+    return _add(specs.ASYNC_WAIT, "Async Wait", operation, records, key_selector=key)
 
 
 def add_timestamps(records: OperatorInput, strategy: WatermarkStrategy) -> OperatorOutput:
     """Add an operator that assigns timestamps and generates watermarks."""
-    kind = OperatorKind.TIMESTAMPS_AND_WATERMARKS
-    return _add(kind, "Timestamps/Watermarks", strategy, records)
+    spec = specs.timestamps(strategy)
+    return _add(spec, "Timestamps/Watermarks", strategy, records)
 
 
 def add_sink(records: OperatorInput, sink: Sink) -> OperatorOutput:
     """Add an operator that writes the records to a sink."""
-    return _add(OperatorKind.SINK, f"Sink: {type(sink).__name__}", sink, records)
+    return _add(specs.SINK, f"Sink: {type(sink).__name__}", sink, records)
 
 
 # ---- operators with one input and keyed state
 
 
-def add_keyed_process(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
+def add_keyed_process(
+    records: OperatorInput, name: str, function: Any, spec: OperatorSpec = specs.KEYED_PROCESS
+) -> OperatorOutput:
     """Add an operator that runs a `KeyedProcessFunction`."""
-    return _add(OperatorKind.KEYED_PROCESS, name, function, records)
+    return _add(spec, name, function, records)
 
 
 def add_reduce(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
     """Add an operator that combines the records of each key."""
-    return _add(OperatorKind.KEYED_REDUCE, name, function, records)
+    return _add(specs.KEYED_REDUCE, name, function, records)
 
 
 def add_count(records: OperatorInput) -> OperatorOutput:
     """Add an operator that counts the records of each key."""
-    return _add(OperatorKind.KEYED_COUNT, "Count", None, records)
+    return _add(specs.KEYED_COUNT, "Count", None, records)
 
 
 def add_window(records: OperatorInput, operation: WindowOperation) -> OperatorOutput:
@@ -183,7 +201,7 @@ def add_window(records: OperatorInput, operation: WindowOperation) -> OperatorOu
     # The name is a part of the operator's derived uid. So it has no lengths: a program may change
     # them, and keep its state.
     name = f"Window: {type(operation.assigner).__name__}"
-    return _add(OperatorKind.KEYED_WINDOW, name, operation, records)
+    return _add(specs.window(operation), name, operation, records)
 
 
 def add_window_of_all(records: OperatorInput, operation: WindowOperation) -> OperatorOutput:
@@ -198,7 +216,7 @@ def add_column_aggregation(
     records: OperatorInput, key: ColumnKey, name: str, aggregation: ColumnAggregation
 ) -> OperatorOutput:
     """Add an operator that aggregates columns for each value of the key columns."""
-    return _add(OperatorKind.KEYED_COLUMNS, name, aggregation, records.key_by(key))
+    return _add(specs.columns(aggregation), name, aggregation, records.key_by(key))
 
 
 def add_table_join(
@@ -211,10 +229,11 @@ def add_table_join(
         operation: the table and the function of the join.
         reload_on: the records that let all workers load the table again, or None.
     """
-    name = "Table Join"
+    name, key = "Table Join", operation.key_selector
     if reload_on is None:
-        return _add(OperatorKind.TABLE_JOIN, name, operation, records)
-    return _add(OperatorKind.CO_TABLE_JOIN, name, operation, records, reload_on.broadcast())
+        return _add(specs.TABLE_JOIN, name, operation, records, key_selector=key)
+    reload = reload_on.broadcast()
+    return _add(specs.CO_TABLE_JOIN, name, operation, records, reload, key_selector=key)
 
 
 # ---- operators with two inputs
@@ -222,22 +241,22 @@ def add_table_join(
 
 def add_co_map(first: OperatorInput, second: OperatorInput, function: Any) -> OperatorOutput:
     """Add an operator that runs a `CoMapFunction`, with keyed state if both inputs are keyed."""
-    kind = OperatorKind.KEYED_CO_MAP if _are_keyed(first, second) else OperatorKind.CO_MAP
-    return _add(kind, "Co-Map", function, first, second)
+    spec = specs.KEYED_CO_MAP if _are_keyed(first, second) else specs.CO_MAP
+    return _add(spec, "Co-Map", function, first, second)
 
 
 def add_co_flat_map(first: OperatorInput, second: OperatorInput, function: Any) -> OperatorOutput:
     """Add an operator that runs a `CoFlatMapFunction`, with keyed state as `add_co_map`."""
     keyed = _are_keyed(first, second)
-    kind = OperatorKind.KEYED_CO_FLAT_MAP if keyed else OperatorKind.CO_FLAT_MAP
-    return _add(kind, "Co-Flat Map", function, first, second)
+    spec = specs.KEYED_CO_FLAT_MAP if keyed else specs.CO_FLAT_MAP
+    return _add(spec, "Co-Flat Map", function, first, second)
 
 
 def add_co_process(first: OperatorInput, second: OperatorInput, function: Any) -> OperatorOutput:
     """Add an operator that runs a `CoProcessFunction`, with keyed state as `add_co_map`."""
     if _are_keyed(first, second):
-        return _add(OperatorKind.KEYED_CO_PROCESS, "Keyed Co-Process", function, first, second)
-    return _add(OperatorKind.CO_PROCESS, "Co-Process", function, first, second)
+        return _add(specs.KEYED_CO_PROCESS, "Keyed Co-Process", function, first, second)
+    return _add(specs.CO_PROCESS, "Co-Process", function, first, second)
 
 
 def add_broadcast_process(
@@ -255,10 +274,10 @@ def add_broadcast_process(
             `BroadcastProcessFunction`.
         states: the descriptors of the broadcast states that the function may use.
     """
-    kind, name = OperatorKind.BROADCAST_PROCESS, "Broadcast Process"
+    spec, name = specs.BROADCAST_PROCESS, "Broadcast Process"
     if first.key_selector is not None:
-        kind, name = OperatorKind.KEYED_BROADCAST_PROCESS, "Keyed Broadcast Process"
-    output = _add(kind, name, function, first, second)
+        spec, name = specs.KEYED_BROADCAST_PROCESS, "Keyed Broadcast Process"
+    output = _add(spec, name, function, first, second)
     output.operator.broadcast_states = states
     return output
 
@@ -268,21 +287,21 @@ def add_window_join(
 ) -> OperatorOutput:
     """Add an operator that joins or groups the records of two inputs in windows."""
     name = f"{name}: {type(operation.assigner).__name__}"
-    return _add(OperatorKind.KEYED_CO_WINDOW, name, operation, first, second)
+    return _add(specs.window_join(operation), name, operation, first, second)
 
 
 def add_interval_join(
     first: OperatorInput, second: OperatorInput, operation: IntervalJoinOperation
 ) -> OperatorOutput:
     """Add the operator of an interval join."""
-    return _add(OperatorKind.KEYED_CO_INTERVAL_JOIN, "Interval Join", operation, first, second)
+    return _add(specs.interval_join(operation), "Interval Join", operation, first, second)
 
 
 def add_as_of_join(
     first: OperatorInput, second: OperatorInput, operation: AsOfJoinOperation
 ) -> OperatorOutput:
     """Add the operator of an as-of join, whose second input has the versions."""
-    return _add(OperatorKind.KEYED_CO_AS_OF_JOIN, "As-Of Join", operation, first, second)
+    return _add(specs.as_of_join(operation), "As-Of Join", operation, first, second)
 
 
 # ---- properties of operators
@@ -306,8 +325,8 @@ def side_output_of(outputs: Sequence[OperatorOutput], tag: OutputTag) -> Operato
             f"after a union, a key_by or another change of partitioning"
         )
     operator = outputs[0].operator
-    if outputs[0].tag is not None or not operator.kind.has_side_outputs:
-        what = "a side output" if outputs[0].tag is not None else f"a {operator.kind.value}"
+    if outputs[0].tag is not None or not operator.spec.side_outputs:
+        what = "a side output" if outputs[0].tag is not None else f"a {operator.spec.name}"
         raise GraphError(
             f"get_side_output({tag!r}) was called on {operator.name!r}, which is {what} and has "
             f"no side outputs: call it on the result of process(...) or of a window"
@@ -340,7 +359,7 @@ def _type_of_output(graph: JobGraph, id: int, tag: str | None) -> TypeInformatio
     if tag is not None:
         return ANY_TYPE
     operator = next(one for one in graph.operators if one.id == id)
-    if operator.result_type is None and operator.kind in _SAME_TYPE:
+    if operator.result_type is None and operator.spec.keeps_type:
         return _common_type(graph, ((edge.source, edge.tag) for edge in graph.inputs_of(id)))
     declared: TypeInformation[Any] = operator.result_type or ANY_TYPE
     return declared
@@ -350,26 +369,36 @@ def _type_of_output(graph: JobGraph, id: int, tag: str | None) -> TypeInformatio
 
 
 def _add(
-    kind: OperatorKind,
+    spec: OperatorSpec,
     name: str,
     function: Any,
     first: OperatorInput,
     second: OperatorInput | None = None,
+    key_selector: Any = None,
 ) -> OperatorOutput:
-    """Add an operator, connect it with its inputs, and return its output."""
+    """Add an operator, connect it with its inputs, and return its output.
+
+    Arguments:
+        spec: the specification of the operator.
+        name: the name that is shown to users.
+        function: the user's function, or an operation that contains it.
+        first: the records of its only or first input.
+        second: the records of its second input, or None.
+        key_selector: a key selector that an operator without keyed state calls.
+    """
     if isinstance(function, Function):
         # The program may use the same function object for several operators. Each operator
         # therefore gets a copy.
         function = copy.copy(function)
         if first.key_selector is not None and type(function).open is not Function.open:
             # The function may get state in `open`, so it needs the keys of the records.
-            kind = kind.with_keys or kind
+            spec = spec.with_keys or spec
     environment = first.environment
-    selector = first.key_selector if kind.keyed else None
-    operator = environment._add_operator(kind, name, function, selector)
+    selector = first.key_selector if spec.keyed else key_selector
+    operator = environment._add_operator(spec, name, function, selector)
     environment._graph.connect(first.outputs, operator)
     if second is not None:
-        operator.second_key_selector = second.key_selector if kind.keyed else None
+        operator.second_key_selector = second.key_selector if spec.keyed else None
         environment._graph.connect(second.outputs, operator, input=1)
     return OperatorOutput(operator)
 

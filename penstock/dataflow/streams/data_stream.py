@@ -38,7 +38,8 @@ from penstock.dataflow.functions import (
 )
 from penstock.dataflow.graph.cached_streams import StoredRecords
 from penstock.dataflow.graph.event_time import gives_timestamps
-from penstock.dataflow.graph.job_graph import Chaining, OperatorKind, OperatorOutput, Partitioning
+from penstock.dataflow.graph.job_graph import Chaining, OperatorOutput, Partitioning
+from penstock.dataflow.operators.operator_spec import OperatorSpec
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.program import CloseableIterator
 from penstock.dataflow.sink import Sink
@@ -52,6 +53,7 @@ from penstock.dataflow.streams.building import (
     add_flat_map,
     add_map,
     add_map_batches,
+    add_operator,
     add_process,
     add_sink,
     add_table_join,
@@ -187,6 +189,26 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
             )
         return self._emitting(add_process(self._input, "Process", func), output_type)
 
+    def transform(
+        self, name: str, spec: OperatorSpec, function: Any = None, output_type: Any = None
+    ) -> DataStream[Any]:
+        """Add an operator of your own. (Flink: `DataStream.transform`.)
+
+        The page "Cookbook" of the documentation shows how to write one.
+
+        Arguments:
+            name: the name that plans, reports and errors show.
+            spec: the specification of the operator, with its builders.
+            function: the function or the settings of the operator.
+            output_type: the type of the records that it emits, which are checked.
+
+        Raises:
+            GraphError: if the specification is not that of an operator with one input, or if it has
+                keyed state and the stream has no keys.
+        """
+        check_type_info("output_type", output_type)
+        return self._emitting(add_operator(self._input, name, function, spec), output_type)
+
     def get_side_output(self, output_tag: OutputTag[R]) -> DataStream[R]:
         """Return the stream of the records that the operator emits with `output_tag`."""
         return DataStream(self._environment, [side_output_of(self._outputs, output_tag)])
@@ -310,7 +332,7 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
         ids = graph.upstream([output.operator.id])
         before = [one for one in graph.operators if one.id in ids]
         for one in before:
-            if one.kind is OperatorKind.SOURCE and not one.function.ends:
+            if one.spec.is_source and not one.function.ends:
                 raise GraphError(
                     f"cache() stores all records of a stream, and {one.name!r} is unbounded: write "
                     f"the records to a sink"

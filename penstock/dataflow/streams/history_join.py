@@ -32,18 +32,11 @@ class HistoryJoin(KeyedProcessFunction):
         late_tag: the side output for late records; None to drop them.
     """
 
-    needs_event_time = True
-
     def __init__(
         self, past_ms: int, function: Callable[[Any, list[Any]], Any], late_tag: OutputTag | None
     ) -> None:
         self._past, self._function, self._late = past_ms, function, late_tag
         self._forgets = True
-
-    @property
-    def late_tags(self) -> tuple[OutputTag | None, ...]:
-        """The tags of the side outputs for late records."""
-        return (self._late,)
 
     def in_batch_mode(self) -> HistoryJoin:
         """Return the function for batch mode, in which the engine removes the state of a key."""

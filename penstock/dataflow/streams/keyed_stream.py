@@ -20,6 +20,7 @@ from penstock.dataflow.functions import (
 )
 from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.joins.key_types import check_key_types
+from penstock.dataflow.operators import specs
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
 from penstock.dataflow.streams.building import (
@@ -160,7 +161,9 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         timeout_ms = None if timeout is None else milliseconds_of("timeout", timeout, least=1)
         by_event_time = time_domain is TimeDomain.EVENT_TIME
         function = StateTracking(initialize, update, timeout_ms, by_event_time)
-        return self._emitting(add_keyed_process(self._input, "Track", function))
+        timed = timeout_ms is not None and by_event_time
+        spec = specs.keyed_process(StateTracking.in_batch_mode, by_event_time=timed)
+        return self._emitting(add_keyed_process(self._input, "Track", function, spec))
 
     # ---- rolling aggregations
 
@@ -241,7 +244,8 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
             GraphError: if `k` or `by` is not one of these values.
         """
         function = TopK(whole_number("k", k, least=1), value_of("top_k", by))
-        return self._emitting(add_keyed_process(self._input, "Top K", function))
+        spec = specs.keyed_process(TopK.in_batch_mode)
+        return self._emitting(add_keyed_process(self._input, "Top K", function, spec))
 
     # ---- windows
 
@@ -402,7 +406,10 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         if late_tag is not None and not isinstance(late_tag, OutputTag):
             raise GraphError(f"late_tag is an OutputTag, not {late_tag!r}")
         function = HistoryJoin(past_ms, _pair if func is None else func, late_tag)
-        return self._emitting(add_keyed_process(self._input, "Join History", function))
+        spec = specs.keyed_process(
+            HistoryJoin.in_batch_mode, by_event_time=True, late_tags=(late_tag,)
+        )
+        return self._emitting(add_keyed_process(self._input, "Join History", function, spec))
 
     # ---- methods that a keyed stream refuses
 

@@ -19,7 +19,6 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import (
     Chaining,
     Operator,
-    OperatorKind,
     OperatorOutput,
     Partitioning,
 )
@@ -138,7 +137,7 @@ class OperatorSettings:
                 f"{setting} is for an operator, and this stream is a side output of "
                 f"{operator.name!r}: call it before get_side_output(...)"
             )
-        if operator.kind is OperatorKind.FEEDBACK:
+        if operator.spec.is_feedback:
             raise GraphError(
                 f"{setting} is for an operator, and feedback {operator.name!r} is none: call it "
                 f"on the operators that read it or that it is closed with"

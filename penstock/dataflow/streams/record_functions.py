@@ -205,6 +205,8 @@ class FinalTopK(TopK):
 class TopKAggregate(AggregateFunction):
     """Finds the best records of a window. Arguments are those of `TopK`."""
 
+    merges_panes = True
+
     def __init__(self, k: int, by: Callable[[Any], Any]) -> None:
         self._inserted = _Ranking(k, by).inserted
 

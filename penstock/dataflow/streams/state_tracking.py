@@ -43,7 +43,6 @@ class StateTracking(KeyedProcessFunction):
         self._initialize, self._update = initialize, update
         self._timeout, self._by_event_time = timeout_ms, by_event_time
         self._moves_timer = True
-        self.needs_event_time = timeout_ms is not None and by_event_time
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Get the keyed state: a list [state, time at which it ends, time of its timer]."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Generic
+from typing import ClassVar, Generic
 
 from penstock.dataflow.functions import Function
 from penstock.dataflow.output_tag import SideOutput
@@ -27,6 +27,12 @@ class AggregateFunction(Function, ABC, Generic[IN_contra, ACC, OUT_co]):
 
     A window keeps only the accumulator, not the records.
 
+    Attributes:
+        merges_panes: whether sliding windows share accumulators. Each record is then added to one
+            pane, and a window merges its panes with `merge` when it fires. Otherwise a record is
+            added once for each window that it belongs to, as in Flink. Set it to True if results
+            do not depend on the order in which accumulators are merged.
+
     Examples:
         >>> class Average(AggregateFunction):
         ...     def create_accumulator(self):
@@ -41,6 +47,8 @@ class AggregateFunction(Function, ABC, Generic[IN_contra, ACC, OUT_co]):
         >>> list(windows.aggregate(Average()).execute_and_collect())
         [2.5]
     """
+
+    merges_panes: ClassVar[bool] = False
 
     @abstractmethod
     def create_accumulator(self) -> ACC:

@@ -62,11 +62,6 @@ class WindowOperation:
         return [f"{former} ({windows})", former] if windows else [former]
 
     @property
-    def late_tags(self) -> tuple[Any, ...]:
-        """The tags of the side outputs for late records."""
-        return (self.late_tag,)
-
-    @property
     def functions(self) -> list[Function]:
         """The rich functions, which the operator opens and closes."""
         parts = (self.aggregator, self.inverse, self.window_function)

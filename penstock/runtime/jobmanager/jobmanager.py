@@ -24,7 +24,6 @@ from penstock.dataflow.config.checkpoint_retention import ExternalizedCheckpoint
 from penstock.dataflow.errors import GraphError, PenstockError, StoreError
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
-from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.sink import Sink
 from penstock.runtime.control.failures import ConnectionLost
 from penstock.runtime.control.job_code import JobCode, unpack
@@ -357,7 +356,7 @@ class JobManager:
         rewindable = all(
             operator.function.rewindable
             for operator in self.code.graph.operators
-            if operator.kind is OperatorKind.SOURCE
+            if operator.spec.is_source
         )
         decision = backoff.failed(
             self._system.clock(),
@@ -427,8 +426,4 @@ def _keeps_state(config: JobConfig, settings: JobSettings) -> bool:
 def _sinks(code: JobCode, plan: ExecutionGraph) -> dict[str, Sink]:
     """Return the sinks of a program, keyed by the uid of the operator."""
     operators = {operator.id: operator for operator in code.graph.operators}
-    return {
-        info.uid: operators[info.id].function
-        for info in plan.operators
-        if info.kind is OperatorKind.SINK
-    }
+    return {info.uid: operators[info.id].function for info in plan.operators if info.spec.is_sink}

@@ -11,7 +11,6 @@ from typing import NoReturn
 
 from penstock.dataflow.config import RestartStrategies
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.program import Program, RunOptions
 from penstock.runtime.client.executor import LocalExecutor, job_request
 from penstock.runtime.client.job_connection import JobConnection
@@ -87,7 +86,7 @@ def _with_requested_snapshots(program: Program) -> Program:
     The job then restarts at once, unless the program has set a restart strategy.
     """
     operators = program.graph.operators
-    sources = [one.function for one in operators if one.kind is OperatorKind.SOURCE]
+    sources = [one.function for one in operators if one.spec.is_source]
     if not any(source.requests_snapshots for source in sources):
         return program
     config = program.config

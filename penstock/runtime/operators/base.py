@@ -60,6 +60,9 @@ class RunningOperator(ABC):
     is_columnar = False
     #: Whether the timers of the operator are those of windows.
     has_windows = False
+    #: Whether the operator itself registers timers when others fire, until there are none. Batch
+    #: mode fires these, too.
+    schedules_timers = False
     #: Whether the operator calls a source or a sink.
     is_connector = False
     #: The output channels that the operator appends to without a partitioner of its node.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -51,6 +51,7 @@ class OperatorContext(RuntimeContext):
         job_parameters: the parameters of the job.
         inputs: the names of the operators whose records the operator reads, for error messages.
         metrics: the metrics of the operator in this subtask. None makes a new group.
+        restored_states: the names of the keyed states of the operator in the restored snapshot.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class OperatorContext(RuntimeContext):
         job_parameters: Mapping[str, str] = MappingProxyType({}),
         inputs: Sequence[str] = (),
         metrics: MetricGroup | None = None,
+        restored_states: Set[str] = frozenset(),
     ) -> None:
         self.inputs = inputs
+        self.restored_states = restored_states
         self.name, self.uid = name, uid
         self.subtask, self.parallelism = subtask, parallelism
         self.max_parallelism, self.attempt = max_parallelism, attempt

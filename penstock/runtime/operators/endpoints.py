@@ -10,12 +10,14 @@ from typing import Any
 from penstock.dataflow.sink import Sink, SinkWriter
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator
+from penstock.runtime.operators.building import OperatorPlace
 from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.event_time.source_watermarks import SourceWatermarks
 from penstock.runtime.operators.sink_writes import WriteSizer
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.user_code.errors import calling, to_job_error
 
-__all__ = ["SinkOperator", "SourceOperator"]
+__all__ = ["SinkOperator", "SourceOperator", "build_sink"]
 
 
 class SinkOperator(RecordLoopOperator):
@@ -169,10 +171,19 @@ class SourceOperator(RunningOperator):
     """
 
     is_connector = True
+    #: The event time of the source; None if it has no watermark strategy.
+    watermarks: SourceWatermarks | None = None
 
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Return the batch without a change."""
         return batch
+
+
+def build_sink(place: OperatorPlace) -> RunningOperator:
+    """Build the operator of a sink, with a writer."""
+    services, sink = place.services, place.function
+    writer = services.create_writer(sink, place.context.metrics)
+    return SinkOperator(writer, place.context, sink, services.timer)
 
 
 def _ignore(seconds: float, records: int, limit: int, in_slice: bool) -> None:

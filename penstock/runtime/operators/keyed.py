@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.dataflow.functions import has_on_timer, method_of
-from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.object_reuse import copy_if_shared, copy_local_if_shared
 from penstock.dataflow.time.watermark import NO_TIMESTAMP
 from penstock.runtime.operators import record_loops as loops
@@ -18,7 +18,9 @@ from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = [
     "KeyedCountOperator",
-    "KeyedFunctionOperator",
+    "KeyedFilterOperator",
+    "KeyedFlatMapOperator",
+    "KeyedMapOperator",
     "KeyedProcessOperator",
     "KeyedReduceOperator",
 ]
@@ -177,55 +179,47 @@ class KeyedFunctionOperator(KeyedProcessOperator):
     """Runs a map, flat map or filter function that may use keyed state.
 
     (PyFlink also runs such functions as keyed process functions.)
-
-    Arguments:
-        function, context, key_of: as for `KeyedOperator`.
-        kind: the kind of the operator.
     """
 
     has_side_outputs = False
 
-    def __init__(
-        self,
-        function: Any,
-        context: OperatorContext,
-        key_of: Callable[[Any], Any],
-        kind: OperatorKind,
-    ) -> None:
-        super().__init__(function, context, key_of)
-        self._kind = kind
-        self.emits = kind.signature
-
-    def _contexts(self) -> tuple[KeyedElementContext, MakeTimerContext]:
-        """Return the context of records, and a function that returns the context of a timer."""
-        return KeyedElementContext(self.context), TimerContext
-
     def _methods(self) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-        call: Callable[..., Any] = _PROCESS[self._kind](self.function)
-        return call, _nothing, _nothing
+        return self._method(), _nothing, _nothing
+
+    @abstractmethod
+    def _method(self) -> Callable[[Any, Any], Any]:
+        """Return a function `(record, context)` that returns the emitted records."""
 
 
-def _map(function: Any) -> Callable[[Any, Any], Any]:
-    call = function.map
-    return lambda value, _: (call(value),)
+class KeyedMapOperator(KeyedFunctionOperator):
+    """Runs a map function that may use keyed state."""
+
+    emits = "map"
+
+    def _method(self) -> Callable[[Any, Any], Any]:
+        call = self.function.map
+        return lambda value, _: (call(value),)
 
 
-def _flat_map(function: Any) -> Callable[[Any, Any], Any]:
-    call = function.flat_map
-    return lambda value, _: call(value)
+class KeyedFlatMapOperator(KeyedFunctionOperator):
+    """Runs a flat map function that may use keyed state."""
+
+    emits = "flat_map"
+
+    def _method(self) -> Callable[[Any, Any], Any]:
+        call = self.function.flat_map
+        return lambda value, _: call(value)
 
 
-def _filter(function: Any) -> Callable[[Any, Any], Any]:
-    call = function.filter
-    return lambda value, _: (value,) if call(value) else ()
+class KeyedFilterOperator(KeyedFunctionOperator):
+    """Runs a filter function that may use keyed state."""
+
+    emits = "filter"
+
+    def _method(self) -> Callable[[Any, Any], Any]:
+        call = self.function.filter
+        return lambda value, _: (value,) if call(value) else ()
 
 
 def _nothing(*_: Any) -> None:
     """Emit nothing when the input ends or a timer fires, because these functions have no hooks."""
-
-
-_PROCESS = {
-    OperatorKind.KEYED_MAP: _map,
-    OperatorKind.KEYED_FLAT_MAP: _flat_map,
-    OperatorKind.KEYED_FILTER: _filter,
-}

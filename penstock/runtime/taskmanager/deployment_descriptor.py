@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from penstock.dataflow.config import CheckpointingMode, JobConfig
 from penstock.dataflow.graph.execution_graph import Chain, ExecutionGraph
@@ -13,6 +15,7 @@ from penstock.runtime.control import messages as m
 from penstock.runtime.control.job_code import JobCode, unpack
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
+from penstock.snapshot.metadata.handles import OperatorHandle
 from penstock.snapshot.metadata.schema import RecordSchema
 from penstock.snapshot.storage.job_paths import JobPaths
 
@@ -34,6 +37,7 @@ class DeploymentDescriptor:
         codec: encodes records and state.
         restored: the number of the snapshot that is restored, or None.
         allow_dropped: whether restored states that the program no longer has are dropped.
+        handles: the operator handles for each task, as in the `Deploy` message.
     """
 
     code: JobCode
@@ -46,6 +50,7 @@ class DeploymentDescriptor:
     codec: Codec
     restored: int | None = None
     allow_dropped: bool = False
+    handles: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @classmethod
     def unpack(cls, deploy: m.Deploy, slot: int) -> DeploymentDescriptor:
@@ -68,6 +73,7 @@ class DeploymentDescriptor:
             Codec(TypeRegistry(code.types).extending(schemas)),
             deploy.restored,
             deploy.allow_dropped,
+            deploy.handles,
         )
 
     @property
@@ -75,6 +81,18 @@ class DeploymentDescriptor:
         """The job's execution graph."""
         assert self.code.plan is not None
         return self.code.plan
+
+    @cached_property
+    def restored_states(self) -> dict[str, frozenset[str]]:
+        """The names of the restored keyed states of each operator, by uid."""
+        names: dict[str, frozenset[str]] = {}
+        for task in self.handles.values():
+            for _, wire, *_ in task:
+                handle = OperatorHandle.from_wire(wire)
+                if handle.keyed is not None:
+                    states = frozenset(handle.keyed.states)
+                    names[handle.uid] = names.get(handle.uid, frozenset()) | states
+        return names
 
     @property
     def config(self) -> JobConfig:

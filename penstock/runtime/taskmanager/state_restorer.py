@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import trio
 
@@ -41,7 +40,6 @@ class StateRestorer:
 
     Arguments:
         descriptor: describes the tasks of the slot.
-        handles: the operator handles for each task, as in the `Deploy` message.
         offload: runs blocking calls in a thread.
         pause: lets other coroutines of the event loop run.
     """
@@ -49,11 +47,10 @@ class StateRestorer:
     def __init__(
         self,
         descriptor: DeploymentDescriptor,
-        handles: dict[str, list[Any]],
         offload: Offload,
         pause: Pause = trio.lowlevel.checkpoint,
     ) -> None:
-        self._handles = handles
+        self._handles = handles = descriptor.handles
         self._allow_dropped = descriptor.allow_dropped
         #: The operator states of operators that have none any more: for each uid, the mode of each
         #: state that has elements.

@@ -9,35 +9,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from penstock.dataflow.async_io.async_operation import AsyncOperation
+from penstock.dataflow.async_io import RunIn
 from penstock.dataflow.config import RuntimeExecutionMode
 from penstock.dataflow.graph.execution_graph import Chain, ChainedOperator, ChannelId, OperatorInfo
-from penstock.dataflow.graph.job_graph import Operator, OperatorKind, Partitioning
+from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.dataflow.graph.key_groups import key_group_range
 from penstock.dataflow.graph.keys import canonical
 from penstock.dataflow.graph.loop_waves import LoopWaves
 from penstock.dataflow.graph.operator_names import input_names
-from penstock.dataflow.joins.table_join import TableJoinOperation
 from penstock.dataflow.metrics import MetricGroup
-from penstock.dataflow.sink import SinkWriter, WriterContext
+from penstock.dataflow.sink import Sink, SinkWriter, WriterContext
 from penstock.dataflow.source import ReaderContext, SourceReader
 from penstock.runtime.network.channel_log import EdgeIdentity
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel, Sender
-from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
 from penstock.runtime.operators.base import RunningOperator
-from penstock.runtime.operators.batch import make_batch_operator
+from penstock.runtime.operators.building import OperatorPlace, TaskServices
 from penstock.runtime.operators.columnar_fusion import fused
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.endpoints import SinkOperator
-from penstock.runtime.operators.event_time.source_watermarks import SourceWatermarks
-from penstock.runtime.operators.event_time.watermark_operators import (
-    TimedSourceOperator,
-    TimestampsOperator,
-)
-from penstock.runtime.operators.factory import make_operator
+from penstock.runtime.operators.endpoints import SourceOperator
+from penstock.runtime.operators.registry import build_operator
 from penstock.runtime.operators.source_input import SourceInput
-from penstock.runtime.operators.two_inputs.factory import make_two_input_operator
 from penstock.runtime.system.system import System
 from penstock.runtime.task.chain_runner import ChainRunner, TypedChainRunner
 from penstock.runtime.task.end_of_input import EndOfInputTracker
@@ -55,6 +47,7 @@ from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescrip
 from penstock.runtime.taskmanager.protocol_choice import snapshot_protocol
 from penstock.runtime.taskmanager.task_runner import TaskRunner
 from penstock.runtime.taskmanager.task_signals import TaskSignals
+from penstock.runtime.user_code.async_calls.caller import AsyncCaller
 from penstock.runtime.user_code.async_calls.caller_factory import CallerFactory
 from penstock.runtime.user_code.edge_functions import EdgeFunction, EdgeFunctions
 from penstock.runtime.user_code.errors import calling
@@ -75,18 +68,12 @@ class _TaskParts:
         senders: the sending halves of connections to other workers, by channel.
         backends: the keyed state of the task's operators, by uid.
         outputs: the output channels of all links of the task.
-        watermarks: the event time of the task's source; None if it has no watermark strategy.
     """
 
     signals: TaskSignals
     senders: dict[ChannelId, Sender]
     backends: dict[str, KeyedBackend] = field(default_factory=dict)
     outputs: list[OutputChannel] = field(default_factory=list)
-    watermarks: SourceWatermarks | None = None
-
-    def add_watermarks(self, watermarks: SourceWatermarks) -> None:
-        """Set the event time of the task's source."""
-        self.watermarks = watermarks
 
 
 class TaskFactory:
@@ -118,7 +105,7 @@ class TaskFactory:
         self._write_scheduler = WriteScheduler(
             system.clock, system.runnable, lambda: all(task.waiting for task in self._tasks)
         )
-        keyed = sum(chain.root.operator.kind.keyed for chain in descriptor.chains)
+        keyed = sum(chain.root.operator.spec.keyed for chain in descriptor.chains)
         memory = self._config.memory_bytes
         self._state_memory = memory // max(1, keyed)
         # A missing RocksDB is reported now, and not when state has grown.
@@ -199,7 +186,7 @@ class TaskFactory:
         parts: _TaskParts,
         request_split: Callable[[int], None],
     ) -> SourceInput | None:
-        if not chain.is_source:
+        if not isinstance(operator, SourceOperator):
             return None
         source = self._functions[chain.root.operator.id].function
         place = operator.context
@@ -212,7 +199,7 @@ class TaskFactory:
             return reader
 
         clock, request = self._system.clock, partial(request_split, chain.id)
-        wake, watermarks = parts.signals.wake_source, parts.watermarks
+        wake, watermarks = parts.signals.wake_source, operator.watermarks
         return SourceInput(
             create_reader, clock, request, wake, watermarks, in_turns=source.reads_in_turns
         )
@@ -320,8 +307,6 @@ class TaskFactory:
         graph_edges = self._descriptor.code.graph.edges
         edges = [graph_edges[self._plan.links[number].edge] for number in (*inputs, *node.links)]
         functions = [operator.key_selector, operator.second_key_selector]
-        if isinstance(operator.function, AsyncOperation | TableJoinOperation):
-            functions.append(operator.function.key_selector)
         for edge in edges:
             functions += [edge.selector, edge.partitioner]
         return self._edge_functions.of(functions)
@@ -360,18 +345,25 @@ class TaskFactory:
             operator_state = OperatorStateBackend(
                 info.name, self._descriptor.codec, self._descriptor.restored
             )
-        if info.kind.keyed:
+        if info.spec.keyed:
             backend = parts.backends[info.uid] = self._backend(info)
         context = self._context(info, backend, operator_state)
-        if info.kind is OperatorKind.SINK:
-            sink = self._functions[info.id].function
-            writer = self._sink_writer(info, context.metrics)
-            return SinkOperator(writer, context, sink, self._system.timer)
-        operator = self._functions[info.id]
-        made = self._running_operator(operator, context, parts)
-        if self._config.runtime_mode is RuntimeExecutionMode.BATCH:
-            return make_batch_operator(operator, made)
-        return made
+        place = OperatorPlace(self._functions[info.id], context, self._services(info, parts))
+        batch = self._config.runtime_mode is RuntimeExecutionMode.BATCH
+        return build_operator(place, batch=batch)
+
+    def _services(self, info: OperatorInfo, parts: _TaskParts) -> TaskServices:
+        def create_caller(run_in: RunIn) -> AsyncCaller:
+            assert self._callers is not None
+            return self._callers.create(run_in)
+
+        return TaskServices(
+            create_caller=create_caller,
+            wake=parts.signals.loop.set,
+            create_writer=partial(self._sink_writer, info),
+            timer=self._system.timer,
+            watermark_interval_ms=round(self._config.auto_watermark_interval_seconds * 1000),
+        )
 
     def _context(
         self,
@@ -396,28 +388,10 @@ class TaskFactory:
             self._config.job_parameters,
             input_names(self._descriptor.code.graph, info.id),
             metrics or MetricGroup(scope, self._system.clock),
+            self._descriptor.restored_states.get(info.uid, frozenset()),
         )
 
-    def _running_operator(
-        self, operator: Operator, context: OperatorContext, parts: _TaskParts
-    ) -> RunningOperator:
-        if operator.kind.has_two_inputs:
-            return make_two_input_operator(operator, context)
-        if operator.kind is OperatorKind.ASYNC_WAIT:
-            assert self._callers is not None
-            caller = self._callers.create(operator.function.run_in)
-            return AsyncWaitOperator(operator.function, context, caller, parts.signals.loop.set)
-        strategy = operator.watermark_strategy
-        interval_ms = round(self._config.auto_watermark_interval_seconds * 1000)
-        if operator.kind is OperatorKind.TIMESTAMPS_AND_WATERMARKS:
-            return TimestampsOperator(operator.function, context, interval_ms)
-        if strategy is not None:
-            watermarks = SourceWatermarks(strategy, operator.name, interval_ms, context.now_ms)
-            parts.add_watermarks(watermarks)
-            return TimedSourceOperator(operator.function, context, watermarks)
-        return make_operator(operator.kind, operator.function, operator.key_selector, context)
-
-    def _sink_writer(self, info: OperatorInfo, metrics: MetricGroup) -> SinkWriter:
+    def _sink_writer(self, info: OperatorInfo, sink: Sink, metrics: MetricGroup) -> SinkWriter:
         context = WriterContext(
             info.uid,
             info.name,
@@ -428,7 +402,7 @@ class TaskFactory:
             metrics,
         )
         with calling(info.name, "the sink could not create a writer"):
-            writer: SinkWriter = self._functions[info.id].function.create_writer(context)
+            writer: SinkWriter = sink.create_writer(context)
         writer.use_codec(self._descriptor.codec)
         return writer
 

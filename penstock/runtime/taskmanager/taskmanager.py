@@ -182,7 +182,7 @@ class TaskManager:
             lambda chain: self.send(m.SplitWanted(chain, descriptor.slot)),
         )
         self._slot.deploy(descriptor.plan, tasks, descriptor.config.buffer_timeout_seconds)
-        restorer = StateRestorer(descriptor, deploy.handles, self._system.offload)
+        restorer = StateRestorer(descriptor, self._system.offload)
         for runner in tasks:
             await self._guard(partial(self._open, runner.task, restorer), runner.task)
         if self._logs is not None:

@@ -17,6 +17,7 @@ from penstock.snapshot.coordination.compatibility import require_compatible
 from penstock.snapshot.coordination.graph_compatibility import compare_graph
 from penstock.snapshot.coordination.renamed_operators import with_present_uids
 from penstock.snapshot.metadata.manifest import Manifest, SnapshotKind, SnapshotNumber
+from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.testing.harness.harness_program import compiled
 from penstock.testing.harness.harness_snapshot import HarnessFolder, HarnessSnapshot
 from penstock.testing.harness.harness_tasks import HarnessTasks
@@ -73,6 +74,10 @@ class HarnessLifecycle:
             self._classes.restore(snapshot.manifest)
             self._types = self._types.extending(snapshot.manifest.types)
         several = code.plan.slots > 1
+        handles: list[dict[str, list[Any]]] = []
+        if snapshot is not None:
+            restored = RestoredSnapshot(snapshot.manifest, JobPaths(self._folder.path))
+            handles = [restored.handles_for(code.plan, slot) for slot in range(code.plan.slots)]
         self._tasks = HarnessTasks(
             code,
             self._copy if several else None,
@@ -81,14 +86,12 @@ class HarnessLifecycle:
             self._types,
             None if snapshot is None else snapshot.number,
             allow_dropped=allow_dropped,
+            handles=handles,
         )
         self._watermarks = Counter[int]()
-        handles: list[dict[str, list[Any]]] = [{} for _ in range(code.plan.slots)]
         if snapshot is not None:
             self._tasks.set_time(snapshot.processing_time)
-            restored = RestoredSnapshot(snapshot.manifest, self._tasks.paths)
-            handles = [restored.handles_for(code.plan, slot) for slot in range(code.plan.slots)]
-        self._tasks.start(handles)
+        self._tasks.start()
 
     # ---- snapshots
 

@@ -25,7 +25,7 @@ from penstock.dataflow.functions import (
     TwoInputProcessFunction,
 )
 from penstock.dataflow.graph.compile import compile_graph
-from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.dataflow.operators import specs
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.source import ListEnumerator, ReaderContext, Source, SourceReader
 from penstock.dataflow.state import MapStateDescriptor
@@ -129,7 +129,7 @@ def compiled(code: JobCode, parallelism: int | None = None) -> JobCode:
     if parallelism is not None:
         code = replace(code, config=replace(code.config, parallelism=parallelism))
     plan = compile_graph(code.graph, code.config)
-    requests = any(info.kind is OperatorKind.ASYNC_WAIT for info in plan.operators)
+    requests = any(info.spec.name == specs.ASYNC_WAIT.name for info in plan.operators)
     if plan.loops or requests:
         raise GraphError(
             f"a harness cannot run {'asynchronous requests' if requests else 'loops'}: run the "

@@ -7,7 +7,7 @@ worker; here, the steps of all tasks run one after the other, until no task has 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -88,6 +88,7 @@ class HarnessTasks:
         types: the record classes, numbered as in the snapshot.
         restored: the number of the snapshot to restore, or None.
         allow_dropped: whether restored states that the program no longer has are dropped.
+        handles: for each slot, the handles of its tasks; see `RestoredSnapshot.handles_for`.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class HarnessTasks:
         restored: int | None = None,
         *,
         allow_dropped: bool = False,
+        handles: Sequence[dict[str, list[Any]]] = (),
     ) -> None:
         self._code, self._folder = code, folder
         self.paths = JobPaths(folder.path)
@@ -121,6 +123,7 @@ class HarnessTasks:
                 Codec(types),
                 restored,
                 allow_dropped,
+                handles[slot] if handles else {},
             )
             for slot in range(self.plan.slots)
         ]
@@ -161,17 +164,10 @@ class HarnessTasks:
             )
             self._tasks += [runner.task for runner in created]
 
-    def start(self, handles: list[dict[str, list[Any]]]) -> None:
-        """Restore the tasks, and open them.
-
-        Arguments:
-            handles: for each slot, the handles of its tasks; see `RestoredSnapshot.handles_for`.
-        """
+    def start(self) -> None:
+        """Restore the tasks, and open them."""
         with self._running():
-            restorers = [
-                StateRestorer(descriptor, own, _call, _no_pause)
-                for descriptor, own in zip(self._descriptors, handles, strict=True)
-            ]
+            restorers = [StateRestorer(one, _call, _no_pause) for one in self._descriptors]
             for task in self._tasks:
                 _finish(restorers[task.id[1]].restore(task))
             for task in self._tasks:

@@ -357,7 +357,7 @@ def test_a_feedback_goes_wherever_a_stream_goes():
     readers = {link.consumer for link in graph.links if link.producer == "body"}
     assert {"count", "body", "inner"} < readers
     # What only reads the feedback is fused behind the operator it was closed with.
-    assert "feedback" not in {info.kind.value for info in graph.operators}
+    assert "feedback" not in {info.spec.name for info in graph.operators}
 
 
 # ---- stability

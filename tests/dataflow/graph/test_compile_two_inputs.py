@@ -24,7 +24,8 @@ from penstock import (
 )
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ExecutionGraph, OperatorInfo
-from penstock.dataflow.graph.job_graph import OperatorKind, Partitioning
+from penstock.dataflow.graph.job_graph import Partitioning
+from penstock.dataflow.operators import specs
 
 RULES = MapStateDescriptor("rules")
 
@@ -140,14 +141,14 @@ def test_the_kind_says_whether_both_streams_are_keyed() -> None:
     one, other = streams(env)
     keyed_one, keyed_other = one.key_by(len), other.key_by(len)
     connected = {
-        OperatorKind.CO_MAP: one.connect(other).map(Both()),
-        OperatorKind.CO_FLAT_MAP: keyed_one.connect(other).flat_map(BothFlat()),
-        OperatorKind.CO_PROCESS: one.connect(keyed_other).process(Co()),
-        OperatorKind.KEYED_CO_MAP: keyed_one.connect(keyed_other).map(Both()),
-        OperatorKind.KEYED_CO_FLAT_MAP: one.connect(other).key_by(len, len).flat_map(BothFlat()),
-        OperatorKind.KEYED_CO_PROCESS: keyed_one.connect(keyed_other).process(KeyedCo()),
-        OperatorKind.BROADCAST_PROCESS: one.connect(other.broadcast(RULES)).process(Rules()),
-        OperatorKind.KEYED_BROADCAST_PROCESS: keyed_one.connect(other.broadcast(RULES)).process(
+        specs.CO_MAP: one.connect(other).map(Both()),
+        specs.CO_FLAT_MAP: keyed_one.connect(other).flat_map(BothFlat()),
+        specs.CO_PROCESS: one.connect(keyed_other).process(Co()),
+        specs.KEYED_CO_MAP: keyed_one.connect(keyed_other).map(Both()),
+        specs.KEYED_CO_FLAT_MAP: one.connect(other).key_by(len, len).flat_map(BothFlat()),
+        specs.KEYED_CO_PROCESS: keyed_one.connect(keyed_other).process(KeyedCo()),
+        specs.BROADCAST_PROCESS: one.connect(other.broadcast(RULES)).process(Rules()),
+        specs.KEYED_BROADCAST_PROCESS: keyed_one.connect(other.broadcast(RULES)).process(
             KeyedRules()
         ),
     }
@@ -159,15 +160,15 @@ def test_the_kind_says_whether_both_streams_are_keyed() -> None:
         assert type(stream) is DataStream
         operator = stream._outputs[0].operator
         info = infos[operator.id]
-        assert info.kind is operator.kind is kind
-        assert kind.has_two_inputs
-        assert kind.keyed == ("keyed" in kind.value)
+        assert operator.spec is kind and info.spec == kind.without_code()
+        assert kind.two_inputs
+        assert kind.keyed == ("keyed" in kind.name)
         assert (operator.key_selector is not None) == kind.keyed
-        co = kind.keyed and kind is not OperatorKind.KEYED_BROADCAST_PROCESS
+        co = kind.keyed and kind is not specs.KEYED_BROADCAST_PROCESS
         assert (operator.second_key_selector is not None) == co
-        assert info.has_operator_state == ("broadcast" in kind.value)
+        assert info.has_operator_state == ("broadcast" in kind.name)
         assert info.stateful == (kind.keyed or info.has_operator_state)
-    assert not OperatorKind.KEYED_PROCESS.has_two_inputs
+    assert not specs.KEYED_PROCESS.two_inputs
 
 
 def test_a_broadcast_without_descriptors_is_an_ordinary_stream() -> None:

@@ -31,6 +31,8 @@ HOUR = TumblingEventTimeWindows.of(3_600_000)
 class OwnSource(SequenceSource):
     """A source of the program, which may know timestamps."""
 
+    has_event_times = True
+
 
 def compiled(stream: DataStream) -> Any:
     env = stream.get_execution_environment()

@@ -38,7 +38,7 @@ from penstock import (
     WindowFunction,
 )
 from penstock.dataflow.graph.compile import compile_graph
-from penstock.dataflow.graph.job_graph import OperatorKind, Partitioning
+from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.dataflow.windows import WindowOperation
 from penstock.runtime.control.record_class_search import record_classes
 from penstock.runtime.serialization.type_registry import TypeRegistry
@@ -105,7 +105,7 @@ def keyed(stream: DataStream) -> KeyedStream:
 
 def operation(stream: DataStream) -> WindowOperation:
     operator = stream._outputs[0].operator
-    assert operator.kind is OperatorKind.KEYED_WINDOW
+    assert operator.spec.name == "keyed_window"
     assert isinstance(operator.function, WindowOperation)
     return operator.function
 

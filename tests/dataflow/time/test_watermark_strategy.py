@@ -26,7 +26,6 @@ from penstock import (
     WatermarkStrategy,
 )
 from penstock.connectors import SequenceSource
-from penstock.dataflow.graph.job_graph import OperatorKind
 
 
 class Collected(WatermarkOutput):
@@ -183,7 +182,7 @@ def test_a_stream_keeps_the_strategy_for_its_operator():
     stream = env.from_source(SequenceSource(1, 2), strategy)
     assert stream._outputs[0].operator.watermark_strategy is strategy
     operator = stream.assign_timestamps_and_watermarks(strategy)._outputs[0].operator
-    assert operator.kind is OperatorKind.TIMESTAMPS_AND_WATERMARKS
+    assert operator.spec.replaces_watermarks
     assert operator.function is strategy
     for wrong in (None, "numbers", Marked()):
         with pytest.raises(GraphError, match="assign_timestamps_and_watermarks"):

@@ -12,7 +12,8 @@ from penstock.connectors.append_sinks import FunctionSink
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.functions import FlatMapFunction, MapFunction, SinkFunction
 from penstock.dataflow.graph.execution_graph import ChannelId
-from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.dataflow.operators import specs
+from penstock.dataflow.operators.operator_spec import OperatorSpec
 from penstock.dataflow.sink import WriterContext
 from penstock.runtime.codegen import specialize
 from penstock.runtime.codegen.switch import VARIABLE
@@ -73,22 +74,22 @@ class Weighed(MapFunction):
 NUMBERS = [[1, 2, 3], [], [4, -1], [2, 2]]
 TUPLES = [(3, "a"), (4, "b"), (3, "c"), (-1, "")]
 
-FUSED: list[tuple[OperatorKind, Any, Callable[[Any], Any], list[Any]]] = [
+FUSED: list[tuple[OperatorSpec, Any, Callable[[Any], Any], list[Any]]] = [
     (
-        OperatorKind.FLAT_MAP,
+        specs.FLAT_MAP,
         lambda line: [(word, 1) for word in line.split()],
         lambda pair: pair[0],
         ["to be or", "", "not to be", "be"],
     ),
-    (OperatorKind.FLAT_MAP, Pairs(3), lambda row: (row[1], row[-1]), NUMBERS),
-    (OperatorKind.FLAT_MAP, lambda n: [(k, v) for k, v in n.items()], lambda p: p, [{"a": 1}] * 3),
-    (OperatorKind.FLAT_MAP, lambda ns: [(n,) for n in ns if n > 1 if n], lambda p: p[0], NUMBERS),
-    (OperatorKind.MAP, Weighed(2), lambda row: row[0] % 3, TUPLES),
-    (OperatorKind.MAP, lambda row: (1, row[1], row, row[0] + 1), lambda made: made[3], TUPLES),
-    (OperatorKind.MAP, lambda row: (row, row), lambda made: made[0][0], TUPLES),
-    (OperatorKind.MAP, lambda row: (7, row[0]), lambda made: made[0], TUPLES),
+    (specs.FLAT_MAP, Pairs(3), lambda row: (row[1], row[-1]), NUMBERS),
+    (specs.FLAT_MAP, lambda n: [(k, v) for k, v in n.items()], lambda p: p, [{"a": 1}] * 3),
+    (specs.FLAT_MAP, lambda ns: [(n,) for n in ns if n > 1 if n], lambda p: p[0], NUMBERS),
+    (specs.MAP, Weighed(2), lambda row: row[0] % 3, TUPLES),
+    (specs.MAP, lambda row: (1, row[1], row, row[0] + 1), lambda made: made[3], TUPLES),
+    (specs.MAP, lambda row: (row, row), lambda made: made[0][0], TUPLES),
+    (specs.MAP, lambda row: (7, row[0]), lambda made: made[0], TUPLES),
     # What would be warned of if the constant stood in the place of the item.
-    (OperatorKind.MAP, lambda row: (row[0], 1), lambda made: (made[0], made[1] is None), TUPLES),
+    (specs.MAP, lambda row: (row[0], 1), lambda made: (made[0], made[1] is None), TUPLES),
 ]
 
 
@@ -119,7 +120,7 @@ def routed(outputs: list[OutputChannel], seal: bool) -> list[list[Any]]:
 @pytest.mark.parametrize(("kind", "function", "key", "records"), FUSED)
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_fused_loops_route_what_operator_and_partitioner_do(
-    kind: OperatorKind, function: Any, key: Any, records: list[Any], parallelism: int
+    kind: OperatorSpec, function: Any, key: Any, records: list[Any], parallelism: int
 ) -> None:
     (_, theirs), (_, ours) = outputs_of(parallelism), outputs_of(parallelism)
     plain, partitioner = operator(kind, function), HashPartitioner(theirs, key, 128, parallelism)
@@ -140,20 +141,20 @@ def test_fused_loops_route_what_operator_and_partitioner_do(
 @pytest.mark.parametrize(
     ("kind", "function", "key"),
     [
-        (OperatorKind.MAP, lambda n: n, lambda p: p[0]),
-        (OperatorKind.MAP, lambda n: [n, n], lambda p: p[0]),
-        (OperatorKind.MAP, lambda n: (1, 2), lambda p: p[0]),
-        (OperatorKind.MAP, lambda n: (n,) * 2, lambda p: p[0]),
-        (OperatorKind.MAP, lambda n: (n, 1), lambda p: hash(p)),
-        (OperatorKind.MAP, lambda n: (n, max(n, 1)), lambda p: p[0]),
-        (OperatorKind.MAP, lambda n: (n, n, n, n, n, n, n, n, n), lambda p: p[0]),
-        (OperatorKind.FLAT_MAP, lambda n: (n, 1), lambda p: p[0]),
-        (OperatorKind.FLAT_MAP, lambda n: [(i, [j + 1 for j in i]) for i in n], lambda p: p[0]),
-        (OperatorKind.FLAT_MAP, lambda n: [i + 1 for i in n], lambda p: p[0]),
-        (OperatorKind.FILTER, lambda n: (n, 1), lambda p: p[0]),
+        (specs.MAP, lambda n: n, lambda p: p[0]),
+        (specs.MAP, lambda n: [n, n], lambda p: p[0]),
+        (specs.MAP, lambda n: (1, 2), lambda p: p[0]),
+        (specs.MAP, lambda n: (n,) * 2, lambda p: p[0]),
+        (specs.MAP, lambda n: (n, 1), lambda p: hash(p)),
+        (specs.MAP, lambda n: (n, max(n, 1)), lambda p: p[0]),
+        (specs.MAP, lambda n: (n, n, n, n, n, n, n, n, n), lambda p: p[0]),
+        (specs.FLAT_MAP, lambda n: (n, 1), lambda p: p[0]),
+        (specs.FLAT_MAP, lambda n: [(i, [j + 1 for j in i]) for i in n], lambda p: p[0]),
+        (specs.FLAT_MAP, lambda n: [i + 1 for i in n], lambda p: p[0]),
+        (specs.FILTER, lambda n: (n, 1), lambda p: p[0]),
     ],
 )
-def test_other_operators_are_not_fused(kind: OperatorKind, function: Any, key: Any) -> None:
+def test_other_operators_are_not_fused(kind: OperatorSpec, function: Any, key: Any) -> None:
     _, outputs = outputs_of(2)
     assert fused(operator(kind, function), HashPartitioner(outputs, key, 128, 2)) is None
     assert all(type(output.pending) is RecordBuffer for output in outputs)
@@ -161,9 +162,7 @@ def test_other_operators_are_not_fused(kind: OperatorKind, function: Any, key: A
 
 def test_a_barrier_that_overtakes_columns_logs_them() -> None:
     _, outputs = outputs_of(1)
-    one = fused(
-        operator(OperatorKind.MAP, lambda n: (n, 1)), HashPartitioner(outputs, second, 128, 1)
-    )
+    one = fused(operator(specs.MAP, lambda n: (n, 1)), HashPartitioner(outputs, second, 128, 1))
     assert one is not None
     one.process(RecordBatch([1, 2, 3, 4, 5]))
     overtaken = outputs[0].overtake(Barrier(1))
@@ -175,7 +174,7 @@ def second(pair: Any) -> Any:
     return pair[1]
 
 
-def failing(function: Any, key: Any, records: list[Any], kind: OperatorKind) -> JobError:
+def failing(function: Any, key: Any, records: list[Any], kind: OperatorSpec) -> JobError:
     """What a task tells of a fused operator that fails."""
     _, outputs = outputs_of(2)
     plain, partitioner = operator(kind, function), HashPartitioner(outputs, key, 128, 2)
@@ -199,7 +198,7 @@ def test_an_error_of_the_function_has_its_line_and_its_record(place: int) -> Non
     records: list[Any] = ["a b"] * 4
     records[place] = 5
     error = failing(
-        lambda line: [(word, 1) for word in line.split()], second, records, OperatorKind.FLAT_MAP
+        lambda line: [(word, 1) for word in line.split()], second, records, specs.FLAT_MAP
     )
     assert (error.operator, error.record) == ("the name", "5")
     assert error.user_traceback is not None and "AttributeError" in error.user_traceback
@@ -209,7 +208,7 @@ def test_an_error_of_the_function_has_its_line_and_its_record(place: int) -> Non
 
 def test_what_python_would_warn_of_in_another_place_is_silent_and_the_users_to_see() -> None:
     # An index of a tuple put together in the loop; Python warns of it where it sees one.
-    error = failing(lambda n: (n, 1), lambda pair: pair["x"], [1], OperatorKind.MAP)
+    error = failing(lambda n: (n, 1), lambda pair: pair["x"], [1], specs.MAP)
     assert "tuple indices must be integers" in str(error) and error.record == "(1, 1)"
 
 
@@ -217,7 +216,7 @@ def test_what_python_would_warn_of_in_another_place_is_silent_and_the_users_to_s
 def test_an_error_of_the_key_selector_has_its_line_and_what_was_emitted(place: int) -> None:
     records: list[Any] = [2, 2, 2, 2]
     records[place] = 0
-    error = failing(lambda n: (n, 1), lambda pair: 1 // pair[0], records, OperatorKind.MAP)
+    error = failing(lambda n: (n, 1), lambda pair: 1 // pair[0], records, specs.MAP)
     assert (error.operator, error.record) == ("the name", "(0, 1)")
     assert error.user_traceback is not None and "ZeroDivisionError" in error.user_traceback
     assert "test_columnar_fusion.py" in error.user_traceback
@@ -225,10 +224,10 @@ def test_an_error_of_the_key_selector_has_its_line_and_what_was_emitted(place: i
 
 @pytest.mark.parametrize("bad", [[3], (1, [2]), object()], ids=["list", "list within", "object"])
 def test_a_key_that_cannot_be_routed_is_refused_with_what_was_emitted(bad: Any) -> None:
-    ours = failing(lambda n: (n, 1), lambda pair: pair[0], [1, bad, 2], OperatorKind.MAP)
+    ours = failing(lambda n: (n, 1), lambda pair: pair[0], [1, bad, 2], specs.MAP)
     _, outputs = outputs_of(2)
     partitioner = HashPartitioner(outputs, lambda pair: pair[0], 128, 2)
-    root = ChainNode(operator(OperatorKind.MAP, lambda n: (n, 1)), [], [partitioner])
+    root = ChainNode(operator(specs.MAP, lambda n: (n, 1)), [], [partitioner])
     theirs = told(root, outputs, [1, bad, 2])
     assert (ours.operator, ours.record) == (theirs.operator, theirs.record)
     assert str(ours) == str(theirs) and ours.record == repr((bad, 1))
@@ -239,7 +238,7 @@ def test_a_key_that_cannot_be_routed_is_refused_with_what_was_emitted(bad: Any) 
 
 def sink_of(function: Any) -> SinkOperator:
     writer = FunctionSink(function).create_writer(WriterContext("s", "sink", 0, 1, 0, "l"))
-    return SinkOperator(writer, operator(OperatorKind.MAP, lambda r: r).context)
+    return SinkOperator(writer, operator(specs.MAP, lambda r: r).context)
 
 
 class LastOf(SinkFunction):
@@ -253,17 +252,17 @@ class LastOf(SinkFunction):
 
 
 TAKERS: dict[str, Callable[[], RunningOperator]] = {
-    "map to an item": lambda: operator(OperatorKind.MAP, lambda row: row[1]),
-    "map to all": lambda: operator(OperatorKind.MAP, lambda row: row),
-    "map that is called": lambda: operator(OperatorKind.MAP, lambda row: max(row[1], 2)),
-    "flat map": lambda: operator(OperatorKind.FLAT_MAP, lambda row: [row[0], row]),
-    "filter": lambda: operator(OperatorKind.FILTER, lambda row: row[1] > 2),
-    "reduce": lambda: operator(OperatorKind.KEYED_REDUCE, lambda a, b: (a[0], a[1] + b[1], b[2])),
-    "reduce that is called": lambda: operator(OperatorKind.KEYED_REDUCE, lambda a, b: max(a, b)),
+    "map to an item": lambda: operator(specs.MAP, lambda row: row[1]),
+    "map to all": lambda: operator(specs.MAP, lambda row: row),
+    "map that is called": lambda: operator(specs.MAP, lambda row: max(row[1], 2)),
+    "flat map": lambda: operator(specs.FLAT_MAP, lambda row: [row[0], row]),
+    "filter": lambda: operator(specs.FILTER, lambda row: row[1] > 2),
+    "reduce": lambda: operator(specs.KEYED_REDUCE, lambda a, b: (a[0], a[1] + b[1], b[2])),
+    "reduce that is called": lambda: operator(specs.KEYED_REDUCE, lambda a, b: max(a, b)),
     "reduce by a key that is called": lambda: operator(
-        OperatorKind.KEYED_REDUCE, lambda a, b: (a[0], a[1] + b[1], b[2]), lambda row: str(row[0])
+        specs.KEYED_REDUCE, lambda a, b: (a[0], a[1] + b[1], b[2]), lambda row: str(row[0])
     ),
-    "count": lambda: operator(OperatorKind.KEYED_COUNT, None),
+    "count": lambda: operator(specs.KEYED_COUNT, None),
 }
 
 
@@ -299,18 +298,18 @@ def test_a_random_reduce_makes_the_same_of_columns() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 2, 3])
-@pytest.mark.parametrize("kind", [OperatorKind.FILTER, OperatorKind.KEYED_REDUCE])
-def test_an_error_over_columns_has_the_line_and_the_record(kind: OperatorKind, place: int) -> None:
+@pytest.mark.parametrize("kind", [specs.FILTER, specs.KEYED_REDUCE])
+def test_an_error_over_columns_has_the_line_and_the_record(kind: OperatorSpec, place: int) -> None:
     rows = [("a", 1, 1)] * 4
     rows[place] = ("a", 0, 0)
     function: Any = lambda row: 1 // row[1] + row[2]  # noqa: E731
-    if kind is OperatorKind.KEYED_REDUCE:
+    if kind is specs.KEYED_REDUCE:
         function = lambda a, b: (a[0], 1 // b[1], 1 // a[2])  # noqa: E731
     running = operator(kind, function)
     running.open()
     error = told(ChainNode(running, [], []), [], by_column(rows))
     # The first record of a key is its value, and fails with the second.
-    at = max(place, 1) if kind is OperatorKind.KEYED_REDUCE else place
+    at = max(place, 1) if kind is specs.KEYED_REDUCE else place
     assert (error.operator, error.record) == ("the name", repr(rows[at]))
     assert error.user_traceback is not None and "ZeroDivisionError" in error.user_traceback
     assert "test_columnar_fusion.py" in error.user_traceback
@@ -333,9 +332,7 @@ def test_what_is_fused_tells_rows_even_if_it_is_given_columns() -> None:
     for bad, key in ((("b", 0), lambda made: made[0]), (("b", 1, [2]), lambda made: made[2])):
         _, outputs = outputs_of(1)
         partitioner = HashPartitioner(outputs, key, 128, 1)
-        one = fused(
-            operator(OperatorKind.MAP, lambda row: (row[0], 1 // row[1], row[-1])), partitioner
-        )
+        one = fused(operator(specs.MAP, lambda row: (row[0], 1 // row[1], row[-1])), partitioner)
         assert one is not None
         rows = [("a", 1, 1)[: len(bad)], bad, ("c", 3, 4)[: len(bad)]]
         error = of(one, outputs, rows)
@@ -358,12 +355,12 @@ class Property:
 
 def test_an_error_in_a_class_of_the_users_is_raised_once_and_has_its_record() -> None:
     record = Property()
-    error = failing(lambda n: (n.value, 1), second, [record], OperatorKind.MAP)
+    error = failing(lambda n: (n.value, 1), second, [record], specs.MAP)
     assert "once" in str(error) and "Property" in str(error.record) and record.asked == 1
 
 
 def test_wide_tuples_and_those_wanted_whole_are_gone_through_as_rows() -> None:
-    running = opened(lambda: operator(OperatorKind.MAP, lambda row: row[0]))
+    running = opened(lambda: operator(specs.MAP, lambda row: row[0]))
     assert isinstance(running, RecordLoopOperator)
     running.process(RecordBatch([(0,)]))  # the first batch shows that it emits what cannot change
     for width in (1, 2, WIDEST, WIDEST + 1, 1000):
@@ -383,7 +380,7 @@ def test_a_loop_that_wants_whole_records_goes_through_rows() -> None:
 @pytest.mark.parametrize("encoded", [False, True])
 def test_a_task_passes_columns_on(encoded: bool) -> None:
     rows = [("a", 1), ("b", 2)]
-    running = operator(OperatorKind.FILTER, lambda row: row[1])
+    running = operator(specs.FILTER, lambda row: row[1])
     seen: list[RecordBatch] = []
     running.process = lambda batch: seen.append(batch) or EMPTY  # type: ignore
     task, channel = task_of(ChainNode(running, [], []), [])
@@ -406,9 +403,7 @@ def test_functions_are_opened_and_closed_once() -> None:
             self.told += "c"
 
     function, (_, outputs) = Opens(1), outputs_of(1)
-    one = fused(
-        operator(OperatorKind.MAP, function), HashPartitioner(outputs, lambda p: p[0], 128, 1)
-    )
+    one = fused(operator(specs.MAP, function), HashPartitioner(outputs, lambda p: p[0], 128, 1))
     assert isinstance(one, FusedOperator)
     function.told = ""  # the plain operator was opened
     one.open()

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.dataflow.operators import specs
+from penstock.dataflow.operators.operator_spec import OperatorSpec
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.history_join import HistoryJoin
 from penstock.dataflow.streams.record_functions import FirstOfKey, StatefulMap, TopK
 from penstock.dataflow.streams.state_tracking import StateTracking
 from penstock.dataflow.time import MAX_WATERMARK, MIN_WATERMARK
-from penstock.runtime.operators.factory import make_operator
+from tests.runtime.operators.making import make_operator
 from tests.runtime.operators.windowing.harness import Windows
 from tests.sizes import LONG
 
@@ -28,7 +29,7 @@ SEEDS = range(40 if LONG else 4)
 Record = tuple[str, int, int]
 
 
-def _operators(tmp_path: Any, function: Any, kind: OperatorKind) -> Windows:
+def _operators(tmp_path: Any, function: Any, kind: OperatorSpec) -> Windows:
     def make(function: Any, context: Any, key_of: Any) -> Any:
         return make_operator(kind, copy.copy(function), key_of, context)
 
@@ -36,7 +37,7 @@ def _operators(tmp_path: Any, function: Any, kind: OperatorKind) -> Windows:
 
 
 def _run(
-    tmp_path: Any, function: Any, rng: random.Random, model: Any, kind: OperatorKind
+    tmp_path: Any, function: Any, rng: random.Random, model: Any, kind: OperatorSpec
 ) -> tuple[list[Any], list[Any], Windows]:
     """Give both the same records and watermarks; return what they emit."""
     operators = _operators(tmp_path, function, kind)
@@ -105,7 +106,7 @@ def test_track_equals_its_model(tmp_path, seed):
     rng = random.Random(seed)
     timeout = rng.choice([3, 15, 60])
     function = StateTracking(lambda key, record: [record[1]], _update, timeout, True)
-    kind = OperatorKind.KEYED_PROCESS
+    kind = specs.KEYED_PROCESS
     emitted, expected, operators = _run(tmp_path, function, rng, _Tracked(timeout), kind)
     # States of different keys end in any order.
     assert sorted(emitted, key=repr) == sorted(expected, key=repr), f"seed {seed}"
@@ -147,7 +148,7 @@ def test_a_join_with_history_equals_its_model(tmp_path, seed):
     past = rng.choice([0, 7, 40])
     model = _Joined(past)
     function = HistoryJoin(past, lambda record, earlier: (record, earlier), LATE)
-    kind = OperatorKind.KEYED_PROCESS
+    kind = specs.KEYED_PROCESS
     emitted, expected, operators = _run(tmp_path, function, rng, model, kind)
     # Records of different keys come out in any order.
     assert sorted(emitted) == sorted(expected), f"seed {seed}"
@@ -188,7 +189,7 @@ def _fours(record: Record, earlier: list[Record]) -> list[Any]:
 def test_a_map_with_state_equals_its_model(tmp_path, seed, initial):
     function = StatefulMap(_append, initial)
     emitted, expected, operators = _run(
-        tmp_path, function, random.Random(seed), _Each(_fours), OperatorKind.KEYED_MAP
+        tmp_path, function, random.Random(seed), _Each(_fours), specs.KEYED_MAP
     )
     assert emitted == expected, f"seed {seed}"
     operators.close()
@@ -198,7 +199,7 @@ def test_a_map_with_state_equals_its_model(tmp_path, seed, initial):
 def test_distinct_equals_its_model(tmp_path, seed):
     model = _Each(lambda record, earlier: [] if earlier else [record])
     emitted, expected, operators = _run(
-        tmp_path, FirstOfKey(None), random.Random(seed), model, OperatorKind.KEYED_FILTER
+        tmp_path, FirstOfKey(None), random.Random(seed), model, specs.KEYED_FILTER
     )
     assert emitted == expected, f"seed {seed}"
     operators.close()
@@ -214,7 +215,7 @@ def _best(record: Record, earlier: list[Record]) -> list[Any]:
 def test_top_k_equals_its_model(tmp_path, seed):
     function = TopK(3, lambda record: record[1] * 7 % 5)
     emitted, expected, operators = _run(
-        tmp_path, function, random.Random(seed), _Each(_best), OperatorKind.KEYED_PROCESS
+        tmp_path, function, random.Random(seed), _Each(_best), specs.KEYED_PROCESS
     )
     assert emitted == expected, f"seed {seed}"
     assert Counter(len(best) for (_, best), _ in emitted)[3] > 3

@@ -21,8 +21,9 @@ from penstock.dataflow.functions import (
     SinkFunction,
 )
 from penstock.dataflow.graph.execution_graph import ChannelId
-from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.graph.keys import canonical
+from penstock.dataflow.operators import specs
+from penstock.dataflow.operators.operator_spec import OperatorSpec
 from penstock.dataflow.sink import SinkWriter, WriterContext
 from penstock.dataflow.state import RuntimeContext, ValueStateDescriptor
 from penstock.runtime.network.elements import EndOfInput
@@ -32,7 +33,6 @@ from penstock.runtime.network.partitioners import ForwardPartitioner, HashPartit
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.endpoints import SinkOperator
-from penstock.runtime.operators.factory import make_operator
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
@@ -46,12 +46,13 @@ from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.state import KeyedBackend
 from penstock.snapshot.storage.job_paths import JobPaths
+from tests.runtime.operators.making import make_operator
 
 CODEC = Codec(TypeRegistry())
 
 
 def operator(
-    kind: OperatorKind, function: Any, key: Any = None, codec: Codec = CODEC
+    kind: OperatorSpec, function: Any, key: Any = None, codec: Codec = CODEC
 ) -> RunningOperator:
     context = OperatorContext("the name", "uid", 1, 4, 128, 2, codec)
     if kind.keyed:
@@ -95,14 +96,14 @@ class _KeyedReusingAtTheEnd(KeyedProcessFunction):
 
 
 def test_a_hook_may_emit_the_same_object_again() -> None:
-    keyed = operator(OperatorKind.KEYED_PROCESS, _KeyedReusingAtTheEnd())
+    keyed = operator(specs.KEYED_PROCESS, _KeyedReusingAtTheEnd())
     keyed.process(RecordBatch([("a",), ("b",)]))
     emitted = [row["n"] for rows in keyed.end_input() for row in rows.rows()]
     assert sorted(emitted) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
 
 
 def test_a_record_may_be_changed_and_passed_on_and_may_be_emitted_twice() -> None:
-    running = operator(OperatorKind.MAP, lambda record: record.update(seen=True) or record)
+    running = operator(specs.MAP, lambda record: record.update(seen=True) or record)
     one, other = {"n": 1}, {"n": 2}
     assert running.process(RecordBatch([one, other])).rows() == [
         {"n": 1, "seen": True},
@@ -110,30 +111,28 @@ def test_a_record_may_be_changed_and_passed_on_and_may_be_emitted_twice() -> Non
     ]
     assert running.process(RecordBatch([other])).rows() == [other]
     assert running.process(RecordBatch([one, one])).rows() == [one, one]
-    same = operator(OperatorKind.FLAT_MAP, lambda n: [(n,), (n,)])
+    same = operator(specs.FLAT_MAP, lambda n: [(n,), (n,)])
     assert same.process(RecordBatch([1, 2])).rows() == [(1,), (1,), (2,), (2,)]
 
 
 def test_map_emits_one_record_for_each() -> None:
-    assert operator(OperatorKind.MAP, lambda n: n + 1).process(RecordBatch([1, 2])).rows() == [2, 3]
+    assert operator(specs.MAP, lambda n: n + 1).process(RecordBatch([1, 2])).rows() == [2, 3]
 
 
 def test_flat_map_emits_the_items_of_any_iterable_in_order() -> None:
-    assert operator(OperatorKind.FLAT_MAP, range).process(RecordBatch([2, 0, 3])).rows() == [
+    assert operator(specs.FLAT_MAP, range).process(RecordBatch([2, 0, 3])).rows() == [
         0,
         1,
         0,
         1,
         2,
     ]
-    lazily = operator(OperatorKind.FLAT_MAP, lambda n: (x for x in [n]))
+    lazily = operator(specs.FLAT_MAP, lambda n: (x for x in [n]))
     assert lazily.process(RecordBatch([1])).rows() == [1]
 
 
 def test_filter_emits_records_for_which_the_function_is_true() -> None:
-    assert operator(OperatorKind.FILTER, lambda n: n % 2).process(
-        RecordBatch([1, 2, 3])
-    ).rows() == [1, 3]
+    assert operator(specs.FILTER, lambda n: n % 2).process(RecordBatch([1, 2, 3])).rows() == [1, 3]
 
 
 def test_process_may_return_nothing() -> None:
@@ -141,7 +140,7 @@ def test_process_may_return_nothing() -> None:
         def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Any:
             return [value] if value % 2 else None
 
-    assert operator(OperatorKind.PROCESS, Odd()).process(RecordBatch([1, 2, 3])).rows() == [1, 3]
+    assert operator(specs.PROCESS, Odd()).process(RecordBatch([1, 2, 3])).rows() == [1, 3]
 
 
 def test_function_objects_are_called_by_their_method_and_opened_and_closed() -> None:
@@ -158,7 +157,7 @@ def test_function_objects_are_called_by_their_method_and_opened_and_closed() -> 
         def close(self) -> None:
             told.append("close")
 
-    running = operator(OperatorKind.MAP, Rich())
+    running = operator(specs.MAP, Rich())
     assert running.process(RecordBatch([1])).rows() == [-1]
     running.close()
     assert told == ["open 1", "attempt 2", "close"]
@@ -177,15 +176,15 @@ def test_every_kind_of_function_object_works_like_a_lambda() -> None:
         def reduce(self, value1: Any, value2: Any) -> Any:
             return (value1[0], value1[1] + value2[1])
 
-    assert operator(OperatorKind.FLAT_MAP, Flat()).process(RecordBatch([1])).rows() == [1, 1]
-    assert operator(OperatorKind.FILTER, Keep()).process(RecordBatch([1, 2])).rows() == [2]
-    assert operator(OperatorKind.KEYED_REDUCE, Add()).process(
-        RecordBatch([("a", 1), ("a", 2)])
-    ).rows()[-1] == ("a", 3)
+    assert operator(specs.FLAT_MAP, Flat()).process(RecordBatch([1])).rows() == [1, 1]
+    assert operator(specs.FILTER, Keep()).process(RecordBatch([1, 2])).rows() == [2]
+    assert operator(specs.KEYED_REDUCE, Add()).process(RecordBatch([("a", 1), ("a", 2)])).rows()[
+        -1
+    ] == ("a", 3)
 
 
 def test_reduce_emits_the_running_value_of_each_key_over_batches() -> None:
-    running = operator(OperatorKind.KEYED_REDUCE, lambda a, b: (a[0], a[1] + b[1]))
+    running = operator(specs.KEYED_REDUCE, lambda a, b: (a[0], a[1] + b[1]))
     assert running.process(RecordBatch([("a", 1), ("b", 5), ("a", 2)])).rows() == [
         ("a", 1),
         ("b", 5),
@@ -197,7 +196,7 @@ def test_reduce_emits_the_running_value_of_each_key_over_batches() -> None:
 def test_reduce_begins_anew_after_none() -> None:
     seen: list[tuple[Any, Any]] = []
     running = operator(
-        OperatorKind.KEYED_REDUCE, lambda a, b: seen.append((a, b)), key=lambda record: "the key"
+        specs.KEYED_REDUCE, lambda a, b: seen.append((a, b)), key=lambda record: "the key"
     )
     assert running.process(RecordBatch([1, 2, 3])).rows() == [1, None, 3]
     assert running.context.backend is not None
@@ -209,7 +208,7 @@ def test_reduce_begins_anew_after_none() -> None:
 
 
 def test_reduce_continues_after_its_state_was_captured() -> None:
-    running = operator(OperatorKind.KEYED_REDUCE, lambda a, b: (a[0], a[1] + b[1]))
+    running = operator(specs.KEYED_REDUCE, lambda a, b: (a[0], a[1] + b[1]))
     running.process(RecordBatch([("a", 1)]))
     assert running.context.backend is not None
     running.context.backend.capture(1)
@@ -217,12 +216,12 @@ def test_reduce_continues_after_its_state_was_captured() -> None:
 
 
 def test_count_emits_pairs() -> None:
-    running = operator(OperatorKind.KEYED_COUNT, None)
+    running = operator(specs.KEYED_COUNT, None)
     assert running.process(RecordBatch(["ax", "bx", "ay"])).rows() == [("a", 1), ("b", 1), ("a", 2)]
 
 
 def test_keys_that_are_equal_share_their_state() -> None:
-    running = operator(OperatorKind.KEYED_COUNT, None, lambda record: record)
+    running = operator(specs.KEYED_COUNT, None, lambda record: record)
     assert [n for _, n in running.process(RecordBatch([1, 1.0, True, 2])).rows()] == [1, 2, 3, 1]
 
 
@@ -241,7 +240,7 @@ class Running(KeyedProcessFunction):
 
 
 def test_a_keyed_process_function_sees_the_state_of_its_key_alone() -> None:
-    running = operator(OperatorKind.KEYED_PROCESS, Running())
+    running = operator(specs.KEYED_PROCESS, Running())
     records = [("a", 1), ("b", 5), ("a", 2), ("a", 0), ("a", 7), ("b", 1)]
     assert running.process(RecordBatch(records)).rows() == [
         ("a", 1),
@@ -259,7 +258,7 @@ def test_none_clears_a_value_state() -> None:
             self.total.update(value[1])
             return [before]
 
-    running = operator(OperatorKind.KEYED_PROCESS, Sets())
+    running = operator(specs.KEYED_PROCESS, Sets())
     assert running.process(RecordBatch([("a", 1), ("a", None), ("a", 2)])).rows() == [None, 1, None]
 
 
@@ -272,7 +271,7 @@ def test_state_on_a_stream_without_keys_is_refused() -> None:
             return value
 
     with pytest.raises(GraphError, match="key_by"):
-        operator(OperatorKind.MAP, Wants())
+        operator(specs.MAP, Wants())
 
 
 # ---- mutable values
@@ -283,7 +282,7 @@ def test_records_that_reduce_emitted_do_not_change_with_its_state() -> None:
         a.append(b[1])
         return a
 
-    running = operator(OperatorKind.KEYED_REDUCE, extend)
+    running = operator(specs.KEYED_REDUCE, extend)
     first, second = running.process(RecordBatch([["a", 1], ["a", 2]])).rows()
     (third,) = running.process(RecordBatch([["a", 3]])).rows()
     assert (first, second, third) == (["a", 1], ["a", 1, 2], ["a", 1, 2, 3])
@@ -295,7 +294,7 @@ def test_records_that_reduce_emitted_do_not_change_with_its_state() -> None:
 @pytest.mark.parametrize("kind", [list, set, dict, bytearray])
 def test_a_record_without_a_hash_is_copied_when_reduce_emits_it(kind: Any, wrap: Any) -> None:
     mutable = kind()
-    running = operator(OperatorKind.KEYED_REDUCE, lambda a, b: wrap(mutable), lambda record: "a")
+    running = operator(specs.KEYED_REDUCE, lambda a, b: wrap(mutable), lambda record: "a")
     _, emitted = running.process(RecordBatch([("a", 1), ("a", 2)])).rows()
     assert emitted == wrap(mutable)
     inner = emitted[1] if type(emitted) is tuple else emitted
@@ -316,7 +315,7 @@ def test_a_mutable_record_with_a_hash_is_copied_too() -> None:
         return tally
 
     codec = Codec(TypeRegistry([Tally]))
-    running = operator(OperatorKind.KEYED_REDUCE, count, lambda _: "a", codec)
+    running = operator(specs.KEYED_REDUCE, count, lambda _: "a", codec)
     emitted = running.process(RecordBatch([Tally(1), Tally(1), Tally(1)])).rows()
     assert [tally.count for tally in emitted] == [1, 2, 3]
 
@@ -329,7 +328,7 @@ def test_records_that_a_keyed_process_function_emitted_do_not_change_with_its_st
             self.total.update(items)
             return [items]
 
-    running = operator(OperatorKind.KEYED_PROCESS, Collects())
+    running = operator(specs.KEYED_PROCESS, Collects())
     assert running.process(RecordBatch([("a", 1), ("a", 2)])).rows() == [[1], [1, 2]]
 
 
@@ -339,17 +338,17 @@ def test_records_that_a_keyed_process_function_emitted_do_not_change_with_its_st
 @pytest.mark.parametrize(
     ("kind", "function"),
     [
-        (OperatorKind.MAP, lambda r: (r[0], 1 // r[1])),
-        (OperatorKind.FLAT_MAP, lambda r: [1 // r[1]]),
-        (OperatorKind.FLAT_MAP, lambda r: [1 // n for n in (1, r[1])]),
-        (OperatorKind.MAP, lambda r: (r[0].upper(), 1 // r[1])),
-        (OperatorKind.FILTER, lambda r: 1 // r[1]),
-        (OperatorKind.KEYED_REDUCE, lambda a, b: ("a", 1 // b[1])),
+        (specs.MAP, lambda r: (r[0], 1 // r[1])),
+        (specs.FLAT_MAP, lambda r: [1 // r[1]]),
+        (specs.FLAT_MAP, lambda r: [1 // n for n in (1, r[1])]),
+        (specs.MAP, lambda r: (r[0].upper(), 1 // r[1])),
+        (specs.FILTER, lambda r: 1 // r[1]),
+        (specs.KEYED_REDUCE, lambda a, b: ("a", 1 // b[1])),
     ],
 )
 @pytest.mark.parametrize("place", [1, 2, 3])
 def test_an_error_names_the_operator_and_the_record(
-    kind: OperatorKind, function: Any, place: int
+    kind: OperatorSpec, function: Any, place: int
 ) -> None:
     records = [("a", 1)] * 4
     records[place] = ("a", 0)
@@ -363,7 +362,7 @@ def test_an_error_names_the_operator_and_the_record(
 
 
 def test_an_error_in_a_key_selector_names_the_record() -> None:
-    running = operator(OperatorKind.KEYED_COUNT, None, lambda record: record["key"])
+    running = operator(specs.KEYED_COUNT, None, lambda record: record["key"])
     error = failing(running, [{"key": 1}, {"other": 2}])
     assert error.record == "{'other': 2}"
     assert "KeyError" in str(error)
@@ -374,7 +373,7 @@ def test_an_error_in_a_lazy_iterable_names_the_record() -> None:
         yield line
         raise ValueError(line)
 
-    assert failing(operator(OperatorKind.FLAT_MAP, words), ["a", "b"]).record == "'a'"
+    assert failing(operator(specs.FLAT_MAP, words), ["a", "b"]).record == "'a'"
 
 
 def test_long_records_are_shortened_and_a_failing_repr_is_reported() -> None:
@@ -385,11 +384,11 @@ def test_long_records_are_shortened_and_a_failing_repr_is_reported() -> None:
         def __repr__(self) -> str:
             raise RuntimeError("no repr")
 
-    long = failing(operator(OperatorKind.MAP, fail), ["x" * 2000])
+    long = failing(operator(specs.MAP, fail), ["x" * 2000])
     assert long.record is not None
     assert len(long.record) < 600
     assert "2002 characters" in long.record
-    broken = failing(operator(OperatorKind.MAP, fail), [Broken()])
+    broken = failing(operator(specs.MAP, fail), [Broken()])
     assert broken.record == "<Broken whose repr fails: no repr>"
 
 
@@ -457,8 +456,8 @@ def sink(writer: SinkWriter) -> ChainNode:
 
 def test_a_chain_runs_its_operators_in_order_and_counts_records() -> None:
     writer = Keeps()
-    double = operator(OperatorKind.FLAT_MAP, lambda n: [n, n])
-    root = node(operator(OperatorKind.FILTER, lambda n: n > 1), node(double, sink(writer)))
+    double = operator(specs.FLAT_MAP, lambda n: [n, n])
+    root = node(operator(specs.FILTER, lambda n: n > 1), node(double, sink(writer)))
     task, channel = task_of(root, [])
     channel.put(RecordBatch([1, 2, 3]))
     channel.put(EndOfInput())
@@ -505,8 +504,8 @@ def test_where_an_output_fans_out_one_consumer_does_not_see_what_another_changes
 
     spoilt, kept = Keeps(), Keeps()
     root = node(
-        operator(OperatorKind.MAP, lambda r: r),
-        node(operator(OperatorKind.MAP, spoil), sink(spoilt)),
+        operator(specs.MAP, lambda r: r),
+        node(operator(specs.MAP, spoil), sink(spoilt)),
         sink(kept),
     )
     task, channel = task_of(root, [])
@@ -523,7 +522,7 @@ def test_an_error_in_routing_names_the_operator_that_emitted_the_record() -> Non
         LocalOutputChannel(gate.add(ChannelId(0, 0, i), 1), 10) for i in range(2)
     ]
     partitioner = HashPartitioner(outputs, lambda record: record["key"], 128, 2)
-    root = ChainNode(operator(OperatorKind.MAP, lambda r: r), [], [partitioner])
+    root = ChainNode(operator(specs.MAP, lambda r: r), [], [partitioner])
     task, channel = task_of(root, outputs)
     channel.put(RecordBatch([{"key": 1}, {"no key": 2}]))
     with pytest.raises(JobError) as caught:
@@ -539,7 +538,7 @@ def test_a_key_that_cannot_be_routed_names_the_record() -> None:
         LocalOutputChannel(gate.add(ChannelId(0, 0, i), 1), 10) for i in range(2)
     ]
     partitioner = HashPartitioner(outputs, lambda record: record[0], 128, 2)
-    root = ChainNode(operator(OperatorKind.MAP, lambda r: r), [], [partitioner])
+    root = ChainNode(operator(specs.MAP, lambda r: r), [], [partitioner])
     task, channel = task_of(root, outputs)
     channel.put(RecordBatch([((1, 2), "fine"), ((1, [2]), "list in a key")]))
     with pytest.raises(JobError) as caught:
@@ -553,7 +552,7 @@ def test_a_task_whose_output_waits_takes_no_more_input() -> None:
     gate = InputGate(lambda: None, lambda: 0.0)
     target = gate.add(ChannelId(0, 0, 0), 1)
     output = LocalOutputChannel(target, 1)
-    root = ChainNode(operator(OperatorKind.MAP, lambda r: r), [], [ForwardPartitioner([output])])
+    root = ChainNode(operator(specs.MAP, lambda r: r), [], [ForwardPartitioner([output])])
     task, channel = task_of(root, [output])
     for number in range(4):
         channel.put(RecordBatch([number]))
@@ -580,9 +579,7 @@ def test_all_functions_are_closed_even_if_one_raises() -> None:
             if self.name == "a":
                 raise ValueError("in close")
 
-    root = node(
-        operator(OperatorKind.MAP, Closes("a")), node(operator(OperatorKind.MAP, Closes("b")))
-    )
+    root = node(operator(specs.MAP, Closes("a")), node(operator(specs.MAP, Closes("b"))))
     task, _ = task_of(root, [])
     with pytest.raises(JobError, match="in close"):
         task.close()

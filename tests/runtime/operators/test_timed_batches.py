@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.dataflow.operators import specs
+from penstock.dataflow.operators.operator_spec import OperatorSpec
 from penstock.dataflow.time.watermark import NO_TIMESTAMP
 from penstock.runtime.codegen import set_enabled
 from penstock.runtime.network.input_channel import InputChannel
@@ -31,15 +32,15 @@ from penstock.runtime.serialization.record_batch import RecordBatch
 from tests.runtime.network.channels import CODEC, Gated
 from tests.runtime.operators.test_operators import operator
 
-KINDS: list[tuple[OperatorKind, Callable[..., Any], Callable[[Any], list[Any]]]] = [
-    (OperatorKind.MAP, lambda r: (r[1], r[0]), lambda r: [(r[1], r[0])]),
-    (OperatorKind.FILTER, lambda r: r[1] % 2, lambda r: [r] if r[1] % 2 else []),
+KINDS: list[tuple[OperatorSpec, Callable[..., Any], Callable[[Any], list[Any]]]] = [
+    (specs.MAP, lambda r: (r[1], r[0]), lambda r: [(r[1], r[0])]),
+    (specs.FILTER, lambda r: r[1] % 2, lambda r: [r] if r[1] % 2 else []),
     (
-        OperatorKind.FLAT_MAP,
+        specs.FLAT_MAP,
         lambda r: [(r[0], i) for i in range(r[1] % 4)],
         lambda r: [(r[0], i) for i in range(r[1] % 4)],
     ),
-    (OperatorKind.FLAT_MAP, lambda r: (x for x in [r, r]), lambda r: [r, r]),
+    (specs.FLAT_MAP, lambda r: (x for x in [r, r]), lambda r: [r, r]),
 ]
 
 
@@ -69,7 +70,7 @@ def pairs(batch: RecordBatch) -> list[tuple[Any, int]]:
 @pytest.mark.usefixtures("codegen")
 @pytest.mark.parametrize(("kind", "function", "naive"), KINDS)
 def test_an_operator_gives_what_it_emits_the_time_of_the_record(
-    kind: OperatorKind, function: Any, naive: Callable[[Any], list[Any]]
+    kind: OperatorSpec, function: Any, naive: Callable[[Any], list[Any]]
 ) -> None:
     running = operator(kind, function)
     for batch in batches(3):
@@ -80,8 +81,8 @@ def test_an_operator_gives_what_it_emits_the_time_of_the_record(
 
 
 @pytest.mark.usefixtures("codegen")
-@pytest.mark.parametrize("kind", [OperatorKind.KEYED_REDUCE, OperatorKind.KEYED_COUNT])
-def test_a_keyed_operator_keeps_the_times(kind: OperatorKind) -> None:
+@pytest.mark.parametrize("kind", [specs.KEYED_REDUCE, specs.KEYED_COUNT])
+def test_a_keyed_operator_keeps_the_times(kind: OperatorSpec) -> None:
     timed = operator(kind, lambda a, b: (a[0], a[1] + b[1]))
     plain = operator(kind, lambda a, b: (a[0], a[1] + b[1]))
     for batch in batches(4):
@@ -137,11 +138,11 @@ def test_a_partitioner_sends_each_record_with_its_time(
 def test_a_fused_loop_routes_what_its_two_parts_route() -> None:
     one_outputs, two_outputs = channels(2), channels(2)
     one = fused(
-        operator(OperatorKind.MAP, lambda r: (r[0], 1, r[1])),
+        operator(specs.MAP, lambda r: (r[0], 1, r[1])),
         HashPartitioner(one_outputs, lambda r: r[0], 128, 2),
     )
     assert one is not None
-    two = operator(OperatorKind.MAP, lambda r: (r[0], 1, r[1]))
+    two = operator(specs.MAP, lambda r: (r[0], 1, r[1]))
     partitioner = HashPartitioner(two_outputs, lambda r: r[0], 128, 2)
     for batch in batches(6):
         one.process(batch)

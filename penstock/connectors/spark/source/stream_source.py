@@ -70,6 +70,8 @@ class SparkStreamSource(Source):
         GraphError: if an argument is not valid, or if penstock[spark] is not installed.
     """
 
+    has_event_times = False
+
     def __init__(
         self,
         frame: DataFrame,

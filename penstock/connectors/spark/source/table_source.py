@@ -63,6 +63,8 @@ class SparkTableSource(Source):
         GraphError: if an argument is not valid, or if penstock[spark] is not installed.
     """
 
+    has_event_times = False
+
     def __init__(
         self,
         table: str | DataFrame | None = None,

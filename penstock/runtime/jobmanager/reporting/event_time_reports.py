@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
-from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.metrics import FIRST_EVENT_TIME
 from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, watermark_text
 from penstock.runtime.control.messages import Metrics
@@ -132,7 +131,7 @@ class EventTimeReports:
         while (uid, subtask) not in seen:
             seen.add((uid, subtask))
             first = self._setting_watermarks(uid)
-            if self._infos[first].kind is OperatorKind.TIMESTAMPS_AND_WATERMARKS:
+            if self._infos[first].spec.replaces_watermarks:
                 return (
                     f"the watermark strategy of {self._named(first, subtask)}. If it may get no "
                     f"records for long, add with_idleness(...) to it"
@@ -165,7 +164,7 @@ class EventTimeReports:
         It is the first operator of the chain, or one that emits watermarks of its own.
         """
         while uid in self._before:
-            if self._infos[uid].kind is OperatorKind.TIMESTAMPS_AND_WATERMARKS:
+            if self._infos[uid].spec.replaces_watermarks:
                 break
             uid = self._before[uid]
         return uid

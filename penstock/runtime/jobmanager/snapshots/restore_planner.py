@@ -14,7 +14,7 @@ from pathlib import Path
 from penstock.dataflow.errors import GraphError, StoreError
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
-from penstock.dataflow.graph.job_graph import OperatorKind, Partitioning
+from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.dataflow.sink import Sink
 from penstock.runtime.control.job_code import JobCode
 from penstock.runtime.jobmanager.job_settings import JobSettings
@@ -189,7 +189,7 @@ class RestorePlanner:
             f"{operator.name!r} cannot be read again from a position: "
             "after a failure, records of it may be lost"
             for operator in self._code.graph.operators
-            if operator.kind is OperatorKind.SOURCE and not operator.function.rewindable
+            if operator.spec.is_source and not operator.function.rewindable
         ]
 
     def _notes_about_output(self) -> list[str]:

@@ -192,7 +192,7 @@ def operator_entries(plan: ExecutionGraph) -> list[OperatorEntry]:
         OperatorEntry(
             info.uid,
             info.name,
-            info.kind.value,
+            info.spec.name,
             info.parallelism,
             plan.max_parallelism,
             info.stateful,

@@ -27,6 +27,7 @@ from penstock.runtime.operators.async_wait.request_queues import (
 )
 from penstock.runtime.operators.async_wait.request_timers import RequestTimers
 from penstock.runtime.operators.base import HOOK_BATCH, RunningOperator
+from penstock.runtime.operators.building import OperatorPlace
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.requests import Held, OperatorRequests
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
@@ -35,7 +36,7 @@ from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.metadata.handles import StateMode
 from penstock.snapshot.state.operator_state import OperatorStateSnapshot
 
-__all__ = ["AsyncWaitOperator"]
+__all__ = ["AsyncWaitOperator", "build_async_wait"]
 
 #: The name of the list state with the requests in flight.
 REQUESTS = "penstock.requests_in_flight"
@@ -332,3 +333,10 @@ class AsyncWaitOperator(RunningOperator):
         except BaseException as error:
             raise self._failure(error, request) from error
         self._end(request, results)
+
+
+def build_async_wait(place: OperatorPlace) -> RunningOperator:
+    """Build the operator of `AsyncDataStream`."""
+    services, operation = place.services, place.function
+    caller = services.create_caller(operation.run_in)
+    return AsyncWaitOperator(operation, place.context, caller, services.wake)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import cache, partial
 from itertools import count, groupby
 from operator import attrgetter
 from pathlib import Path
@@ -18,10 +20,11 @@ from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, NO_TI
 from penstock.runtime.operators.base import HOOK_BATCH, RunningOperator
 from penstock.runtime.operators.batch.ending_timers import EndingTimers
 from penstock.runtime.operators.batch.record_sorter import RecordSorter, SortedRecord
+from penstock.runtime.operators.building import Builder, OperatorPlace
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.user_code.errors import to_job_error
 
-__all__ = ["FinalTimers", "FinalWindows", "SortedInput"]
+__all__ = ["with_final_timers", "with_sorted_input"]
 
 KeyOf = Callable[[Any], Any]
 _key = attrgetter("key")
@@ -36,9 +39,6 @@ class FinalTimers(RunningOperator):
     All timers fire when the input has ended, those of processing time, too.
     """
 
-    #: Whether a timer that another timer registers does not fire, as in Flink. Otherwise a function
-    #: that always registers another timer would not end.
-    refuses_others = True
     _fired = False
 
     def open(self) -> None:
@@ -66,17 +66,13 @@ class FinalTimers(RunningOperator):
         """Fire the timers of all keys, and yield their results."""
         if self.context.backend is None:
             return
-        with self._ending.refusing_others() if self.refuses_others else nullcontext():
+        # As in Flink, a timer that a timer of a function registers does not fire. Otherwise a
+        # function that always registers another timer would not end.
+        with nullcontext() if self.schedules_timers else self._ending.refusing_others():
             yield from super().advance_watermark(MAX_WATERMARK)
             for piece in super().advance_processing_time(MAX_WATERMARK):
                 if isinstance(piece, RecordBatch):
                     yield piece
-
-
-class FinalWindows(FinalTimers):
-    """A mixin for windows in batch mode. Firing one may register a timer for the next."""
-
-    refuses_others = False
 
 
 class SortedInput(FinalTimers):
@@ -89,7 +85,7 @@ class SortedInput(FinalTimers):
     _key_of_input: Sequence[KeyOf | None]
     _kept: frozenset[int]
 
-    def sort(self, key_of_input: Sequence[KeyOf | None], kept: Sequence[int] = (0, 1)) -> Self:
+    def sort(self, key_of_input: Sequence[KeyOf | None], kept: Sequence[int]) -> Self:
         """Set how the input is sorted, and return the operator. Called once, before `open`.
 
         Arguments:
@@ -174,3 +170,20 @@ class SortedInput(FinalTimers):
         backend = self.context.backend
         if backend is not None:
             backend.clear()
+
+
+def with_final_timers(build: Builder, place: OperatorPlace) -> RunningOperator:
+    """Build an operator all of whose timers fire when its input has ended."""
+    return build(replace(place, adapted=partial(_combined, FinalTimers)))
+
+
+def with_sorted_input(build: Builder, place: OperatorPlace) -> RunningOperator:
+    """Build an operator whose inputs are sorted as its specification says."""
+    made: Any = build(replace(place, adapted=partial(_combined, SortedInput)))
+    operator: SortedInput = made
+    return operator.sort(place.keys, place.spec.sorted_inputs)
+
+
+@cache
+def _combined(mixin: type[FinalTimers], cls: type[Any]) -> type[Any]:
+    return type(f"{mixin.__name__}{cls.__name__}", (mixin, cls), {})

@@ -31,6 +31,8 @@ class PartValues(AggregateFunction[Any, Values, Values]):
         parts: the parts of the aggregates.
     """
 
+    merges_panes = True
+
     def __init__(self, parts: Sequence[Part]) -> None:
         self._combine = [_combination(part) for part in parts]
         self._first = tuple(0 if part.kind == "count" else None for part in parts)

@@ -19,7 +19,7 @@ from penstock.runtime.operators.columns.part_values import (
     values_of_rows,
 )
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.windowing.choice import make_window_operator
+from penstock.runtime.operators.windowing.choice import window_class
 from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["RowWindowOperator"]
@@ -37,6 +37,7 @@ class RowWindowOperator(AggregationOperator):
     """
 
     has_windows = True
+    schedules_timers = True
 
     def __init__(self, function: ColumnAggregation, context: OperatorContext) -> None:
         super().__init__(function, context)
@@ -47,7 +48,7 @@ class RowWindowOperator(AggregationOperator):
             window_function=_with_span,
             state_label=self.state_name,
         )
-        self._windows = make_window_operator(operation, context, itemgetter(0))
+        self._windows = window_class(operation, context)(operation, context, itemgetter(0))
 
     def open(self) -> None:
         """Get the tables and timers, which are already restored."""

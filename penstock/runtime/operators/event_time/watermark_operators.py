@@ -10,6 +10,7 @@ from penstock.dataflow.time.watermark import MAX_WATERMARK, Watermark
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.network.elements import TimeElement, WatermarkStatus
 from penstock.runtime.operators.base import RunningOperator
+from penstock.runtime.operators.building import OperatorPlace
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.endpoints import SourceOperator
 from penstock.runtime.operators.event_time.source_watermarks import SourceWatermarks
@@ -17,7 +18,7 @@ from penstock.runtime.operators.event_time.timestamped_stream import Timestamped
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.user_code.current_operator import operator_at_work
 
-__all__ = ["TimedOutput", "TimedSourceOperator", "TimestampsOperator"]
+__all__ = ["TimedOutput", "TimestampsOperator", "build_source", "build_timestamps"]
 
 
 class TimedOutput(Protocol):
@@ -45,7 +46,7 @@ class TimedSourceOperator(SourceOperator):
         self, function: Any, context: OperatorContext, watermarks: SourceWatermarks
     ) -> None:
         super().__init__(function, context)
-        self.watermarks = watermarks
+        self.watermarks: SourceWatermarks = watermarks
         context.metrics.gauge(FIRST_EVENT_TIME, lambda: watermarks.first_time)
 
     def next_processing_time(self) -> int | None:
@@ -142,3 +143,20 @@ class TimestampsOperator(RunningOperator):
         """
         self._stream.restore(min(states))
         self._emitted = self._stream.watermark
+
+
+def build_source(place: OperatorPlace) -> RunningOperator:
+    """Build the operator of a source, with watermarks or without."""
+    context, operator = place.context, place.operator
+    strategy = operator.watermark_strategy
+    if strategy is None:
+        return SourceOperator(place.function, context)
+    interval = place.services.watermark_interval_ms
+    watermarks = SourceWatermarks(strategy, operator.name, interval, context.now_ms)
+    return TimedSourceOperator(place.function, context, watermarks)
+
+
+def build_timestamps(place: OperatorPlace) -> RunningOperator:
+    """Build the operator of `assign_timestamps_and_watermarks`."""
+    interval = place.services.watermark_interval_ms
+    return TimestampsOperator(place.function, place.context, interval)

@@ -13,7 +13,7 @@ from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.joins.key_comparison import KeyComparison
 from penstock.runtime.operators.two_inputs.operator import TwoInputOperator
 from penstock.runtime.operators.windowing.base import BaseWindowOperator
-from penstock.runtime.operators.windowing.choice import make_window_operator
+from penstock.runtime.operators.windowing.choice import window_class
 from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["WindowJoinOperator"]
@@ -32,6 +32,7 @@ class WindowJoinOperator(TwoInputOperator):
     """
 
     has_windows = True
+    schedules_timers = True
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class WindowJoinOperator(TwoInputOperator):
         def key_of(pair: tuple[int, Any]) -> Any:
             return second_key(pair[1]) if pair[0] else first_key(pair[1])
 
-        self._windows = make_window_operator(operation, context, key_of)
+        self._windows = window_class(operation, context)(operation, context, key_of)
         keys = KeyComparison(context.name)
         super().__init__(
             operation,

@@ -1,6 +1,6 @@
 """Operators that group the records of a key into windows.
 
-`choice.make_window_operator` chooses between these operators:
+`choice.window_class` chooses between these operators:
 
 * `WindowOperator` is the general one. It works with any assigner, trigger and evictor.
 * `PaneOperator` is for tumbling and sliding windows with their default trigger. A record is added

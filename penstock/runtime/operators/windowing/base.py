@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.dataflow.time import MAX_WATERMARK, NO_TIMESTAMP
 from penstock.dataflow.windows import TimeWindow, WindowOperation
@@ -30,8 +30,12 @@ class BaseWindowOperator(RecordLoopOperator):
         key_of: returns the key of a record.
     """
 
+    #: The beginning of the name of the state with the contents of windows.
+    STATE: ClassVar[str]
+
     emits = "process"
     has_windows = True
+    schedules_timers = True
 
     def __init__(
         self, function: WindowOperation, context: OperatorContext, key_of: Callable[[Any], Any]
@@ -90,27 +94,30 @@ class BaseWindowOperator(RecordLoopOperator):
         if len(output) or self.side_outputs:
             yield output.take()
 
+    @classmethod
+    @abstractmethod
+    def windows_of_state(cls, operation: WindowOperation) -> str:
+        """Return which windows the state with the contents of windows is of, for its name."""
+
+    @classmethod
+    def state_names(cls, operation: WindowOperation) -> list[str]:
+        """Return the name of the state with the contents of windows, and then its former names.
+
+        The name describes the use of the state. So a changed program does not read the state of
+        windows in which it would find other values, or which it would never end.
+        """
+        contents = "records"
+        if operation.aggregator is not None and operation.evictor is None:
+            reduces = Aggregation.of(operation.aggregator).aggregate is None
+            contents = "reduced" if reduces else "aggregated"
+        windows = cls.windows_of_state(operation)
+        return operation.state_names(cls.STATE, f"{contents}, {windows}")
+
     @abstractmethod
     def on_timer(self, time: int, namespace: Any, *, is_event: bool) -> None:
         """Handle a timer of the current key that has fired."""
 
     # ---- for subclasses
-
-    def _state_names(self, base: str, windows: str) -> list[str]:
-        """Return the name of the state with the contents of windows, and then its former names.
-
-        The name describes the use of the state. So a changed program does not read the state of
-        windows in which it would find other values, or which it would never end.
-
-        Arguments:
-            base: the beginning of the name.
-            windows: the windows of the state.
-        """
-        contents = "records"
-        if self.operation.aggregator is not None and self.operation.evictor is None:
-            reduces = Aggregation.of(self.operation.aggregator).aggregate is None
-            contents = "reduced" if reduces else "aggregated"
-        return self.operation.state_names(base, f"{contents}, {windows}")
 
     def _times_of(self, batch: RecordBatch) -> Iterable[int]:
         """Return the time of each record: event time, or the time of the clock."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dis
-from collections.abc import Callable
 from typing import Any
 
 from penstock.dataflow.windows import (
@@ -16,6 +14,7 @@ from penstock.dataflow.windows import (
     TumblingProcessingTimeWindows,
     WindowOperation,
 )
+from penstock.runtime.operators.building import OperatorPlace
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.windowing.base import BaseWindowOperator
 from penstock.runtime.operators.windowing.general.window_operator import WindowOperator
@@ -24,7 +23,7 @@ from penstock.runtime.operators.windowing.panes.pane_operator import PaneOperato
 from penstock.runtime.operators.windowing.sessions.session_operator import SessionOperator
 from penstock.runtime.operators.windowing.window_caller import has_clear
 
-__all__ = ["make_window_operator"]
+__all__ = ["build_window", "window_class"]
 
 _TUMBLING = frozenset({TumblingEventTimeWindows, TumblingProcessingTimeWindows})
 _SLIDING = frozenset({SlidingEventTimeWindows, SlidingProcessingTimeWindows})
@@ -33,18 +32,19 @@ _SESSIONS = frozenset({EventTimeSessionWindows, ProcessingTimeSessionWindows})
 _SPECIAL = _TUMBLING | _SLIDING | _SESSIONS
 
 
-def make_window_operator(
-    operation: WindowOperation, context: OperatorContext, key_of: Callable[[Any], Any]
-) -> BaseWindowOperator:
-    """Return a new operator for a window.
+def build_window(place: OperatorPlace) -> BaseWindowOperator:
+    """Build the operator of a window on a keyed stream."""
+    key_of: Any = place.keys[0]
+    cls = place.adapted(window_class(place.function, place.context))
+    operator: BaseWindowOperator = cls(place.function, place.context, key_of)
+    return operator
 
-    The choice depends only on the program, not on data. So a job that is restored chooses the same
-    operator, unless its program has changed.
+
+def window_class(operation: WindowOperation, context: OperatorContext) -> type[BaseWindowOperator]:
+    """Return the class of the operator of a window.
+
+    The choice depends only on what the program declares, and on the layout of restored state.
     """
-    return _operator_class(operation)(operation, context, key_of)
-
-
-def _operator_class(operation: WindowOperation) -> type[BaseWindowOperator]:
     assigner: Any = operation.assigner
     kind = type(assigner)
     if kind not in _SPECIAL or operation.evictor is not None or not operation.has_default_trigger:
@@ -56,30 +56,20 @@ def _operator_class(operation: WindowOperation) -> type[BaseWindowOperator]:
     if kind in _SLIDING and assigner.size >= assigner.slide:
         if operation.inverse is not None:
             return InversePaneOperator
-        return PaneOperator if _can_merge(operation.aggregator) else WindowOperator
+        return PaneOperator if _merges_panes(operation, context) else WindowOperator
     if kind in _SESSIONS and operation.aggregator is not None and not operation.allowed_lateness:
         return SessionOperator
     return WindowOperator
 
 
-def _can_merge(aggregator: Any) -> bool:
-    """Return whether accumulators of a function can be merged.
-
-    Programs for Flink often have a `merge` that returns None or raises an error, because Flink
-    calls it for sessions only. Such a method does not read its arguments.
-    """
+def _merges_panes(operation: WindowOperation, context: OperatorContext) -> bool:
+    """Return whether sliding windows merge panes. Restored state keeps its layout."""
+    aggregator = operation.aggregator
     if not isinstance(aggregator, AggregateFunction):
         return True
     if aggregator.merge is None:
         return False
-    code = getattr(type(aggregator).merge, "__code__", None)
-    if code is None:
-        return True
-    arguments = set(code.co_varnames[1:3]) | set(code.co_cellvars)
-    loads = (each for each in dis.get_instructions(code) if each.opname.startswith("LOAD_"))
-    return any(not arguments.isdisjoint(_names(each.argval)) for each in loads)
-
-
-def _names(argument: Any) -> tuple[Any, ...]:
-    """Return the variables that an instruction loads; newer versions of Python load two at once."""
-    return argument if isinstance(argument, tuple) else (argument,)
+    for cls in (PaneOperator, WindowOperator):
+        if not context.restored_states.isdisjoint(cls.state_names(operation)):
+            return cls is PaneOperator
+    return aggregator.merges_panes

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.dataflow.graph.job_graph import Operator, OperatorKind
+from penstock.dataflow.graph.job_graph import Operator
 from penstock.dataflow.graph.key_groups import key_group, key_group_range, subtask_of_key_group
 from penstock.dataflow.graph.keys import canonical
+from penstock.dataflow.operators.operator_spec import OperatorSpec
 from penstock.dataflow.time import MIN_WATERMARK
+from penstock.runtime.operators.building import OperatorPlace
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.two_inputs.factory import make_two_input_operator
+from penstock.runtime.operators.registry import build_operator
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
@@ -38,7 +40,7 @@ class Joins:
         tags: the tags of the side outputs that the program reads.
     """
 
-    kind: OperatorKind
+    kind: OperatorSpec
     operation: Any
     folder: Path
     tags: tuple[str, ...] = ()
@@ -69,7 +71,7 @@ class Joins:
             context.set_watermark(self.watermark)
             operator = Operator(0, self.kind, "join", copy.deepcopy(self.operation))
             operator.key_selector = operator.second_key_selector = lambda record: record[0]
-            task = make_two_input_operator(operator, context)
+            task = build_operator(OperatorPlace(operator, context))
             task.open()
             self.subtasks.append(task)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import OutputTag
-from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.dataflow.operators import specs
 from penstock.dataflow.streams.join_arguments import as_of_join_operation
 from penstock.dataflow.time import MAX_WATERMARK, NO_TIMESTAMP
 from tests.runtime.operators.joins.harness import Joins, disturb
@@ -48,7 +48,7 @@ def test_each_record_meets_the_version_that_is_valid_at_its_time(tmp_path: Path,
     operation = as_of_join_operation(how, None, LATE)
     for seed in range(sized(8, 100)):
         rng = random.Random(seed)
-        kind = OperatorKind.KEYED_CO_AS_OF_JOIN
+        kind = specs.as_of_join(operation)
         joins = Joins(kind, operation, tmp_path / str(seed), ("late",))
         naive, late = NaiveJoin(how == "left"), Counter[Any]()
         for number in range(150):
@@ -76,7 +76,7 @@ def test_each_record_meets_the_version_that_is_valid_at_its_time(tmp_path: Path,
 
 def test_old_versions_are_removed_without_any_record(tmp_path: Path) -> None:
     operation = as_of_join_operation("inner", None, None)
-    joins = Joins(OperatorKind.KEYED_CO_AS_OF_JOIN, operation, tmp_path)
+    joins = Joins(specs.as_of_join(operation), operation, tmp_path)
     rng = random.Random(5)
     times = rng.sample(range(1000), 200)
     joins.add(1, *((("a", time), time) for time in times))
@@ -91,7 +91,7 @@ def test_old_versions_are_removed_without_any_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_record_without_a_timestamp_is_refused(tmp_path: Path, side: int) -> None:
     operation = as_of_join_operation("inner", None, None)
-    joins = Joins(OperatorKind.KEYED_CO_AS_OF_JOIN, operation, tmp_path)
+    joins = Joins(specs.as_of_join(operation), operation, tmp_path)
     with pytest.raises(Exception, match=r"without a timestamp came to the (first|second) stream"):
         joins.add(side, (("a", 1), NO_TIMESTAMP))
     joins.close()

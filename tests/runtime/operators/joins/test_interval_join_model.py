@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from penstock import OutputTag, ProcessJoinFunction, RuntimeContext, ValueStateDescriptor
-from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.joins.interval_join import IntervalJoinOperation
+from penstock.dataflow.operators import specs
 from penstock.dataflow.time import MAX_WATERMARK, NO_TIMESTAMP
 from tests.runtime.operators.joins.harness import Joins, disturb
 from tests.sizes import sized
@@ -66,7 +66,7 @@ def test_an_interval_join_finds_all_pairs_of_records_that_are_not_late(
     tags = ("late-left", "late-right", "far")
     for seed in range(sized(2, 40)):
         rng = random.Random(seed)
-        kind = OperatorKind.KEYED_CO_INTERVAL_JOIN
+        kind = specs.interval_join(operation)
         joins = Joins(kind, operation, tmp_path / str(seed), tags)
         naive, side_outputs = NaiveJoin(lower, upper), Counter[Any]()
         for number in range(150):
@@ -94,7 +94,7 @@ def test_an_interval_join_finds_all_pairs_of_records_that_are_not_late(
 
 def test_a_batch_has_records_of_many_keys_and_times(tmp_path: Path) -> None:
     operation = IntervalJoinOperation(-3, 3, pair)
-    joins = Joins(OperatorKind.KEYED_CO_INTERVAL_JOIN, operation, tmp_path)
+    joins = Joins(specs.interval_join(operation), operation, tmp_path)
     naive, rng = NaiveJoin(-3, 3), random.Random(7)
     for number in range(40):
         side = number % 2
@@ -113,7 +113,8 @@ def test_other_bounds_after_a_restore_find_the_records_of_before(
     tmp_path: Path, after: tuple[int, int]
 ) -> None:
     rng = random.Random(3)
-    joins = Joins(OperatorKind.KEYED_CO_INTERVAL_JOIN, IntervalJoinOperation(-5, 5, pair), tmp_path)
+    operation = IntervalJoinOperation(-5, 5, pair)
+    joins = Joins(specs.interval_join(operation), operation, tmp_path)
     naive = NaiveJoin(-5, 5)
     for number in range(60):
         side, record, time = number % 2, (rng.randrange(3), number), 100 + rng.randrange(5)
@@ -147,7 +148,7 @@ class Numbered(ProcessJoinFunction):
 
 def test_the_function_has_keyed_state(tmp_path: Path) -> None:
     operation = IntervalJoinOperation(0, 9, Numbered())
-    joins = Joins(OperatorKind.KEYED_CO_INTERVAL_JOIN, operation, tmp_path)
+    joins = Joins(specs.interval_join(operation), operation, tmp_path)
     joins.add(0, (("a", 0), 1), (("b", 0), 1))
     joins.restart(2)
     assert joins.add(1, (("a", 1), 2), (("a", 2), 3)) == {(("a", 1), 2): 1, (("a", 2), 3): 1}
@@ -160,7 +161,7 @@ def test_a_record_that_is_changed_after_it_was_emitted_is_not_changed_in_the_sta
     tmp_path: Path,
 ) -> None:
     operation = IntervalJoinOperation(0, 9, lambda left, right: left[1])
-    joins = Joins(OperatorKind.KEYED_CO_INTERVAL_JOIN, operation, tmp_path)
+    joins = Joins(specs.interval_join(operation), operation, tmp_path)
     kept: Any = ("a", ["first"])
     task = joins.subtasks[0]
     joins.add(0, (kept, 1))
@@ -182,7 +183,7 @@ def _batch(record: Any, time: int) -> Any:
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_record_without_a_timestamp_is_refused(tmp_path: Path, side: int) -> None:
     operation = IntervalJoinOperation(0, 9, pair)
-    joins = Joins(OperatorKind.KEYED_CO_INTERVAL_JOIN, operation, tmp_path)
+    joins = Joins(specs.interval_join(operation), operation, tmp_path)
     which = "right" if side else "left"
     with pytest.raises(Exception, match=f"without a timestamp came to the {which} side"):
         joins.add(side, (("a", 1), NO_TIMESTAMP))

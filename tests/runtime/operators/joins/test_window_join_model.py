@@ -16,11 +16,11 @@ from penstock import (
     TumblingEventTimeWindows,
     WindowAssigner,
 )
-from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.joins.window_functions import (
     co_group_window_function,
     join_window_function,
 )
+from penstock.dataflow.operators import specs
 from penstock.dataflow.time import MAX_WATERMARK
 from penstock.dataflow.windows import CountEvictor, WindowOperation
 from tests.runtime.operators.joins.harness import Joins, disturb
@@ -79,7 +79,7 @@ def test_a_window_join_has_the_results_of_naive_windows(
     )
     for seed in range(sized(2, 30)):
         rng = random.Random(seed)
-        joins = Joins(OperatorKind.KEYED_CO_WINDOW, operation, tmp_path / str(seed))
+        joins = Joins(specs.window_join(operation), operation, tmp_path / str(seed))
         naive = NaiveWindows(assign, merging, lateness)
         for number in range(120):
             disturb(joins, rng)
@@ -108,7 +108,7 @@ def test_an_evictor_sees_the_records_of_both_streams_in_the_order_of_arrival(
         CountEvictor(3),
         window_function=FUNCTIONS["co-group"],
     )
-    joins = Joins(OperatorKind.KEYED_CO_WINDOW, operation, tmp_path)
+    joins = Joins(specs.window_join(operation), operation, tmp_path)
     for number, side in enumerate([0, 1, 1, 0, 1]):
         joins.add(side, (("a", number), number))
     assert joins.advance(9) == Counter({(((("a", 3),), (("a", 2), ("a", 4))), 9): 1})

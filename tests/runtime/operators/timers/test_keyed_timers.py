@@ -15,18 +15,19 @@ from penstock.dataflow.functions import (
     MapFunction,
     ProcessFunction,
 )
-from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.graph.keys import canonical
+from penstock.dataflow.operators import specs
+from penstock.dataflow.operators.operator_spec import OperatorSpec
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.state import ValueStateDescriptor
 from penstock.dataflow.time import MIN_WATERMARK, NO_TIMESTAMP, TimeDomain
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.factory import make_operator
 from penstock.runtime.operators.timers.operator_timers import EVENT, PROCESSING
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.state import KeyedBackend
+from tests.runtime.operators.making import make_operator
 from tests.snapshot.state.backends import Maker
 
 CODEC = Codec(TypeRegistry())
@@ -39,7 +40,7 @@ class Bench:
     def __init__(
         self,
         function: Any,
-        kind: OperatorKind = OperatorKind.KEYED_PROCESS,
+        kind: OperatorSpec = specs.KEYED_PROCESS,
         backend: KeyedBackend | None = None,
     ) -> None:
         self.now = 1_000
@@ -228,7 +229,7 @@ def test_a_timer_on_a_stream_without_keys_is_refused():
 
     for method in EVENT_TIMER, CLOCK_TIMER, DELETE_EVENT, DELETE_CLOCK:
         with pytest.raises(GraphError, match=r"timers exist only on a keyed stream: use key_by"):
-            Bench(Unkeyed(), OperatorKind.PROCESS).process(("a", method))
+            Bench(Unkeyed(), specs.PROCESS).process(("a", method))
 
 
 @pytest.mark.parametrize("time", [None, 1.5, "7", True, 2**63])
@@ -272,18 +273,18 @@ def test_rich_functions_on_keyed_streams_have_state_of_the_current_key():
             return self.count() == 2
 
     records = ("a",), ("b",), ("a",)
-    assert Bench(Map(), OperatorKind.KEYED_MAP).process(*records, times=[1, 2, 3]) == [
+    assert Bench(Map(), specs.KEYED_MAP).process(*records, times=[1, 2, 3]) == [
         (("a",), 1),
         (("b",), 1),
         (("a",), 2),
     ]
-    assert Bench(FlatMap(), OperatorKind.KEYED_FLAT_MAP).process(*records) == [
+    assert Bench(FlatMap(), specs.KEYED_FLAT_MAP).process(*records) == [
         ("a",),
         ("b",),
         ("a",),
         ("a",),
     ]
-    assert Bench(Filter(), OperatorKind.KEYED_FILTER).process(*records) == [("a",)]
+    assert Bench(Filter(), specs.KEYED_FILTER).process(*records) == [("a",)]
 
 
 def test_timers_that_were_due_while_the_job_was_down_fire_once_after_the_restore(tmp_path):

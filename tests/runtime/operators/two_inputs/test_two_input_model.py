@@ -26,11 +26,14 @@ from penstock import (
     OutputTag,
     ValueStateDescriptor,
 )
-from penstock.dataflow.graph.job_graph import Operator, OperatorKind
+from penstock.dataflow.graph.job_graph import Operator
 from penstock.dataflow.graph.key_groups import key_group, key_group_range, subtask_of_key_group
 from penstock.dataflow.graph.keys import canonical
+from penstock.dataflow.operators import specs
+from penstock.dataflow.operators.operator_spec import OperatorSpec
+from penstock.runtime.operators.building import OperatorPlace
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.two_inputs.factory import make_two_input_operator
+from penstock.runtime.operators.registry import build_operator
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
@@ -103,7 +106,7 @@ class Factors(KeyedBroadcastProcessFunction):
 class Subtasks:
     """All subtasks of one operator, which are captured and restored together."""
 
-    def __init__(self, kind: OperatorKind, function: type, root: Path) -> None:
+    def __init__(self, kind: OperatorSpec, function: type, root: Path) -> None:
         self.kind, self.function, self.root = kind, function, root
         self.maker = Maker(root)
         self.number = 0
@@ -142,9 +145,9 @@ class Subtasks:
             )
             operator = Operator(0, self.kind, "op", self.function())
             operator.key_selector = operator.second_key_selector = lambda value: value[0]
-            if "BROADCAST" in self.kind.name:
+            if self.kind.name.endswith("broadcast_process"):
                 operator.broadcast_states = (FACTORS,)
-            task = make_two_input_operator(operator, context)
+            task = build_operator(OperatorPlace(operator, context))
             task.initialize_state()
             task.open()
             self.tasks.append(task)
@@ -202,7 +205,7 @@ def fired(timers: set[tuple[int, Any]], watermark: int) -> Iterator[tuple[int, A
 @pytest.mark.parametrize("seed", SEEDS)
 def test_two_keyed_inputs_share_state_and_timers(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
-    subtasks = Subtasks(OperatorKind.KEYED_CO_PROCESS, Shared, tmp_path)
+    subtasks = Subtasks(specs.KEYED_CO_PROCESS, Shared, tmp_path)
     totals: dict[Any, int] = {}
     timers: set[tuple[int, Any]] = set()
     watermark = -1
@@ -238,7 +241,7 @@ def test_two_keyed_inputs_share_state_and_timers(seed: int, tmp_path: Path) -> N
 @pytest.mark.parametrize("seed", SEEDS)
 def test_broadcast_state_and_the_keyed_state_of_all_keys(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
-    subtasks = Subtasks(OperatorKind.KEYED_BROADCAST_PROCESS, Factors, tmp_path)
+    subtasks = Subtasks(specs.KEYED_BROADCAST_PROCESS, Factors, tmp_path)
     totals: dict[int, int] = {}
     seen: dict[int, list[int]] = {}
     factors: dict[int, int] = {}

@@ -14,7 +14,7 @@ from penstock.dataflow.time import MIN_WATERMARK
 from penstock.dataflow.windows import WindowOperation
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.windowing.base import BaseWindowOperator
-from penstock.runtime.operators.windowing.choice import make_window_operator
+from penstock.runtime.operators.windowing.choice import window_class
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
@@ -25,6 +25,10 @@ from tests.snapshot.state.backends import as_rows, drive
 GROUPS = 16
 CODEC = Codec(TypeRegistry())
 Emitted = tuple[Any, int]
+
+
+def make_window(operation: WindowOperation, context: OperatorContext, key_of: Any) -> Any:
+    return window_class(operation, context)(operation, context, key_of)
 
 
 @dataclass
@@ -40,7 +44,7 @@ class Windows:
 
     operation: WindowOperation
     folder: Path
-    make: Callable[..., BaseWindowOperator] = make_window_operator
+    make: Callable[..., BaseWindowOperator] = make_window
     options: dict[str, Any] = field(default_factory=dict)
     parallelism: int = 1
     tags: tuple[str, ...] = ()

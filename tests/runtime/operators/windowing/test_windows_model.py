@@ -21,9 +21,8 @@ from penstock.dataflow.windows import (
     WindowAssigner,
     WindowOperation,
 )
-from penstock.runtime.operators.windowing.choice import make_window_operator
 from penstock.runtime.operators.windowing.general.window_operator import WindowOperator
-from tests.runtime.operators.windowing.harness import Windows
+from tests.runtime.operators.windowing.harness import Windows, make_window
 from tests.runtime.operators.windowing.naive_windows import (
     NaiveWindows,
     session,
@@ -161,7 +160,7 @@ def test_windows_are_those_of_the_naive_implementation(
     )
     for seed in range(sized(2, 30)):
         naive = NaiveWindows(assign, merging, lateness)
-        make = WindowOperator if general else make_window_operator
+        make = WindowOperator if general else make_window
         windows = Windows(operation, tmp_path / str(seed), make, tags=("late",))
         walk(windows, naive, random.Random(seed))
         windows.close()
@@ -196,7 +195,7 @@ def test_functions_may_change_what_a_window_gives_them(
     )
     for seed in range(sized(2, 30)):
         naive = NaiveWindows(assign, merging, lateness)
-        make = WindowOperator if general else make_window_operator
+        make = WindowOperator if general else make_window
         windows = Windows(operation, tmp_path / str(seed), make, tags=("late",))
         walk(windows, naive, random.Random(seed), record_class=list)
         windows.close()

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.dataflow.functions import ProcessFunction
 from penstock.dataflow.graph.execution_graph import ChannelId
-from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.dataflow.operators import specs
 from penstock.dataflow.source import Read, SourceReader, Split
 from penstock.dataflow.time.watermark import MAX_WATERMARK, Watermark
 from penstock.runtime.network.channel_log import EdgeIdentity
@@ -26,7 +26,6 @@ from penstock.runtime.network.output_channel import LocalOutputChannel, OutputCh
 from penstock.runtime.network.partitioners import ForwardPartitioner
 from penstock.runtime.network.recorded_channel import RecordedChannel
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.factory import make_operator
 from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
@@ -49,6 +48,7 @@ from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.protocols.unaligned import UnalignedProtocol
 from penstock.snapshot.storage.in_flight_log import read_log
 from penstock.snapshot.storage.job_paths import JobPaths
+from tests.runtime.operators.making import make_operator
 from tests.simulation.tasks import at_once, finish, no_pause
 
 CODEC = Codec(TypeRegistry())
@@ -132,12 +132,12 @@ class Stage:
         output = LocalOutputChannel(self.output, 100)
         output.set_identity(edge("here", "down"), 1)
         context = OperatorContext("here", "here", 0, 1, 4, 0, CODEC)
-        kind, function = OperatorKind.MAP, lambda value: value
+        kind, function = specs.MAP, lambda value: value
         if self.hooks:
-            kind, function = OperatorKind.PROCESS, Slow()  # type: ignore[assignment]
+            kind, function = specs.PROCESS, Slow()  # type: ignore[assignment]
         source_input = None
         if self.source:
-            kind, function = OperatorKind.SOURCE, None  # type: ignore[assignment]
+            kind, function = specs.SOURCE, None  # type: ignore[assignment]
             source_input = SourceInput(
                 Numbers, self.clock, lambda: None, lambda: None, in_turns=False
             )

@@ -13,6 +13,7 @@ from penstock.dataflow.windows import (
     MergingWindowAssigner,
     TimestampedValue,
     TriggerResult,
+    WindowOperation,
 )
 from penstock.runtime.operators.windowing.base import BaseWindowOperator
 from penstock.runtime.operators.windowing.general.merging_window_set import MergingWindowSet
@@ -48,8 +49,9 @@ class WindowOperator(BaseWindowOperator):
     that names the window. (Flink: `WindowOperator` and `EvictingWindowOperator`.)
     """
 
-    #: The state with the contents of the windows of each key.
     STATE = "window-contents"
+    #: A timer of a user's trigger may always register another one.
+    schedules_timers = False
     #: The state with the windows of each key, if they can merge: pairs of a window and its state
     #: window.
     MERGING = "merging-windows"
@@ -68,9 +70,13 @@ class WindowOperator(BaseWindowOperator):
         self._trigger_context = TriggerContext(self.services)
         self._evictor_context = EvictorContext(self.services)
 
+    @classmethod
+    def windows_of_state(cls, operation: WindowOperation) -> str:
+        """Return the sort of windows, whose sizes may change."""
+        return sort_of_windows(operation.assigner)
+
     def _open_contents(self) -> WindowContents:
-        sort = sort_of_windows(self.operation.assigner)
-        name, *aliases = self._state_names(self.STATE, sort)
+        name, *aliases = self.state_names(self.operation)
         table = self.backend.composite_table(name, StateKind.WINDOW, aliases)
         copy = self.context.codec.copy_mutable
         if self.operation.aggregator is None or self.operation.evictor is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.dataflow.time import MIN_WATERMARK, NO_TIMESTAMP
-from penstock.dataflow.windows import TimeWindow
+from penstock.dataflow.windows import TimeWindow, WindowOperation
 from penstock.dataflow.windows.time_windows import without_timestamp
 from penstock.runtime.operators.windowing.base import BaseWindowOperator
 from penstock.runtime.operators.windowing.panes import pane_loops as loops
@@ -37,26 +37,29 @@ class PaneOperator(BaseWindowOperator):
     pane has a timer that removes it. The namespace of such a timer is the pane.
     """
 
-    #: The state with the contents of the panes of each key.
     STATE = "window-panes"
 
     def open(self) -> None:
         """Open the functions, and get the tables and timers, which are already restored."""
         super().open()
         assigner: Any = self.operation.assigner
-        slide = getattr(assigner, "slide", assigner.size)
-        self.panes = Panes(assigner.size, slide, assigner.offset)
-        windows = (
-            f"{time_of_windows(assigner)}, size {assigner.size}, slide {slide}, "
-            f"offset {assigner.offset}"
-        )
-        name, *aliases = self._state_names(self.STATE, windows)
+        self.panes = Panes(assigner.size, _slide_of(assigner), assigner.offset)
+        name, *aliases = self.state_names(self.operation)
         self._table = self.backend.composite_table(name, StateKind.WINDOW, aliases)
         #: The newest pane to which a first record was added, and when its first window fires.
         self._newest_pane, self._first_fire = MIN_WATERMARK - 1, 0
         #: Further arguments of the loop.
         self._more: tuple[Any, ...] = ()
         self._contents = self._open_contents()
+
+    @classmethod
+    def windows_of_state(cls, operation: WindowOperation) -> str:
+        """Return the size of windows and panes, which cannot change."""
+        assigner: Any = operation.assigner
+        return (
+            f"{time_of_windows(assigner)}, size {assigner.size}, slide {_slide_of(assigner)}, "
+            f"offset {assigner.offset}"
+        )
 
     def _open_contents(self) -> WindowContents:
         copy = self.context.codec.copy_mutable
@@ -219,3 +222,8 @@ class PaneOperator(BaseWindowOperator):
             self._timers.register(key, None, window + self.panes.size - 1)
         if self._lateness:
             self._register_removal(key, pane)
+
+
+def _slide_of(assigner: Any) -> int:
+    slide: int = getattr(assigner, "slide", assigner.size)
+    return slide

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.dataflow.time import NO_TIMESTAMP
+from penstock.dataflow.windows import WindowOperation
 from penstock.dataflow.windows.time_windows import without_timestamp
 from penstock.runtime.operators.windowing.base import BaseWindowOperator
 from penstock.runtime.operators.windowing.sessions import session_loops as loops
@@ -30,7 +31,7 @@ class SessionOperator(BaseWindowOperator):
         """Open the functions, and get the tables and timers, which are already restored."""
         super().open()
         assigner: Any = self.operation.assigner
-        names = self._state_names(self.STATE, time_of_windows(assigner))
+        names = self.state_names(self.operation)
         self._table = self.backend.table(names[0], StateKind.VALUE, names[1:])
         self._gap: int = assigner.gap
         aggregation = self._aggregation = Aggregation.of(self.operation.aggregator)
@@ -40,6 +41,11 @@ class SessionOperator(BaseWindowOperator):
             )
         else:
             self._set_loop(loops.aggregate_into_sessions, key_of=self._key_of, add=aggregation.call)
+
+    @classmethod
+    def windows_of_state(cls, operation: WindowOperation) -> str:
+        """Return by which time sessions end. Their gap may change."""
+        return time_of_windows(operation.assigner)
 
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Add the records of a batch to the sessions of their keys."""

@@ -1,0 +1,120 @@
+"""Define `OperatorSpec`, which says everything that the engine must know about an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from penstock.dataflow.output_tag import OutputTag
+
+__all__ = ["OperatorSpec", "Role"]
+
+
+class Role(Enum):
+    """The place of an operator in a program.
+
+    A feedback is the place of a stream whose producers are added later. It never runs.
+    """
+
+    SOURCE = "source"
+    TRANSFORMATION = "transformation"
+    SINK = "sink"
+    FEEDBACK = "feedback"
+
+
+@dataclass(frozen=True)
+class OperatorSpec:
+    """Says what the compiler and the runtime must know about an operator.
+
+    `specs.py` has the specifications of Penstock's operators, and
+    `penstock.runtime.operators.registry` has their builders. Another package makes a specification
+    with builders of its own, and adds the operator with `DataStream.transform`:
+
+        MEDIAN = OperatorSpec("example.median", keyed=True, build=keyed(MedianOperator))
+        stream.key_by(user).transform("Median", MEDIAN, amount)
+
+    Arguments:
+        name: the kind of operator. It is in snapshots, whose state goes only to the same kind.
+        role: the place of the operator in a program.
+        keyed: whether the operator has keyed state.
+        two_inputs: whether the operator has two inputs.
+        starts_chain: whether the operator is always the first one of its chain. An operator with
+            two inputs is.
+        side_outputs: whether its function may emit records to side outputs.
+        own_state: whether the operator itself has operator state, whatever its function.
+        keeps_type: whether the operator emits records of the type that it reads.
+        needs_timestamps: whether its records need timestamps.
+        event_time_only: whether no variant of the operator works without event time.
+        waits_for_watermarks: whether the operator emits nothing before a watermark comes.
+        gives_timestamps: whether the records that it emits have timestamps.
+        sets_watermarks: whether the watermarks behind the operator are its own.
+        late_tags: the tags of the side outputs for late records; None for records that are dropped.
+        sorted_inputs: the inputs that batch mode sorts by key and event time, so that the operator
+            gets one key after the other.
+        in_batch_mode: a function that returns the user's function as batch mode runs it; None if
+            batch mode runs the same one.
+        with_keys: the specification of the operator that runs the same function with keyed state;
+            None if there is none.
+        former_name: the kind in derived uids, if it is not `name`.
+        build: the builder of an operator from another package; see `registry.py`.
+        build_final: the builder for batch mode. With None, batch mode adapts what `build` returns.
+    """
+
+    name: str
+    role: Role = Role.TRANSFORMATION
+    keyed: bool = False
+    two_inputs: bool = False
+    starts_chain: bool = False
+    side_outputs: bool = False
+    own_state: bool = False
+    keeps_type: bool = False
+    needs_timestamps: bool = False
+    event_time_only: bool = False
+    waits_for_watermarks: bool = False
+    gives_timestamps: bool = False
+    sets_watermarks: bool = False
+    late_tags: tuple[OutputTag | None, ...] = ()
+    sorted_inputs: tuple[int, ...] = ()
+    in_batch_mode: Callable[[Any], Any] | None = None
+    with_keys: OperatorSpec | None = None
+    former_name: str | None = None
+    build: Callable[..., Any] | None = None
+    build_final: Callable[..., Any] | None = None
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the operator is a source."""
+        return self.role is Role.SOURCE
+
+    @property
+    def is_sink(self) -> bool:
+        """Whether the operator is a sink."""
+        return self.role is Role.SINK
+
+    @property
+    def is_feedback(self) -> bool:
+        """Whether the operator is a feedback, which never runs."""
+        return self.role is Role.FEEDBACK
+
+    @property
+    def replaces_watermarks(self) -> bool:
+        """Whether the operator emits its own watermarks in place of those that it reads."""
+        return self.sets_watermarks and not self.is_source
+
+    @property
+    def begins_chain(self) -> bool:
+        """Whether the operator is always the first one of its chain."""
+        return self.starts_chain or self.two_inputs
+
+    @property
+    def name_in_uids(self) -> str:
+        """The kind of operator in derived uids."""
+        return self.former_name or self.name
+
+    def without_code(self) -> OperatorSpec:
+        """Return the specification without its functions, for the execution graph."""
+        return replace(
+            self, late_tags=(), in_batch_mode=None, with_keys=None, build=None, build_final=None
+        )

@@ -1,0 +1,159 @@
+"""The specifications of Penstock's operators.
+
+`docs/inside/cookbook.md` shows how to add an operator. The builders of these operators are in
+`penstock.runtime.operators.registry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from penstock.dataflow.columns.aggregates import ColumnAggregation
+from penstock.dataflow.columns.batch_function import BatchOperation
+from penstock.dataflow.joins.as_of_join import AsOfJoinOperation
+from penstock.dataflow.joins.interval_join import IntervalJoinOperation
+from penstock.dataflow.operators.operator_spec import OperatorSpec, Role
+from penstock.dataflow.output_tag import OutputTag
+from penstock.dataflow.source import Source
+from penstock.dataflow.time.watermark_generators import NoWatermarks
+from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
+from penstock.dataflow.windows import WindowOperation
+from penstock.dataflow.windows.time_of_windows import (
+    gives_timestamps,
+    needs_timestamps,
+    waits_for_watermarks,
+)
+
+SOURCE = OperatorSpec("source", Role.SOURCE, sets_watermarks=True)
+SINK = OperatorSpec("sink", Role.SINK)
+FEEDBACK = OperatorSpec("feedback", Role.FEEDBACK)
+
+KEYED_MAP = OperatorSpec("keyed_map", keyed=True, sorted_inputs=(0,), former_name="map")
+KEYED_FLAT_MAP = OperatorSpec(
+    "keyed_flat_map", keyed=True, sorted_inputs=(0,), former_name="flat_map"
+)
+KEYED_FILTER = OperatorSpec(
+    "keyed_filter", keyed=True, sorted_inputs=(0,), keeps_type=True, former_name="filter"
+)
+MAP = OperatorSpec("map", with_keys=KEYED_MAP)
+FLAT_MAP = OperatorSpec("flat_map", with_keys=KEYED_FLAT_MAP)
+FILTER = OperatorSpec("filter", keeps_type=True, with_keys=KEYED_FILTER)
+PROCESS = OperatorSpec("process", side_outputs=True)
+KEYED_PROCESS = OperatorSpec("keyed_process", keyed=True, side_outputs=True, sorted_inputs=(0,))
+KEYED_REDUCE = OperatorSpec("keyed_reduce", keyed=True, keeps_type=True)
+KEYED_COUNT = OperatorSpec("keyed_count", keyed=True)
+MAP_BATCHES = OperatorSpec("map_batches")
+ASYNC_WAIT = OperatorSpec("async_wait", starts_chain=True, own_state=True)
+TABLE_JOIN = OperatorSpec("table_join")
+
+CO_MAP = OperatorSpec("co_map", two_inputs=True)
+CO_FLAT_MAP = OperatorSpec("co_flat_map", two_inputs=True)
+CO_PROCESS = OperatorSpec("co_process", two_inputs=True, side_outputs=True)
+CO_TABLE_JOIN = OperatorSpec("co_table_join", two_inputs=True)
+KEYED_CO_MAP = OperatorSpec("keyed_co_map", keyed=True, two_inputs=True, sorted_inputs=(0, 1))
+KEYED_CO_FLAT_MAP = replace(KEYED_CO_MAP, name="keyed_co_flat_map")
+KEYED_CO_PROCESS = replace(KEYED_CO_MAP, name="keyed_co_process", side_outputs=True)
+#: In batch mode, the broadcast stream is processed when it comes, before the other one.
+BROADCAST_PROCESS = OperatorSpec(
+    "broadcast_process", two_inputs=True, side_outputs=True, sorted_inputs=(0,)
+)
+KEYED_BROADCAST_PROCESS = replace(BROADCAST_PROCESS, name="keyed_broadcast_process", keyed=True)
+
+_TIMESTAMPS = OperatorSpec("timestamps_and_watermarks", keeps_type=True, sets_watermarks=True)
+_WINDOW = OperatorSpec("keyed_window", keyed=True, side_outputs=True)
+_COLUMNS = OperatorSpec("keyed_columns", keyed=True, side_outputs=True, own_state=True)
+_WINDOW_JOIN = OperatorSpec("keyed_co_window", keyed=True, two_inputs=True)
+_EVENT_TIME_JOIN = OperatorSpec(
+    "keyed_co_interval_join",
+    keyed=True,
+    two_inputs=True,
+    side_outputs=True,
+    needs_timestamps=True,
+    event_time_only=True,
+    waits_for_watermarks=True,
+)
+
+
+def source(source: Source) -> OperatorSpec:
+    """Return the specification of a source."""
+    return replace(SOURCE, gives_timestamps=source.has_event_times)
+
+
+def timestamps(strategy: WatermarkStrategy[Any]) -> OperatorSpec:
+    """Return the specification of the operator that assigns timestamps and watermarks."""
+    return replace(
+        _TIMESTAMPS,
+        gives_timestamps=strategy.extract_timestamp is not None,
+        in_batch_mode=without_watermarks,
+    )
+
+
+def without_watermarks(strategy: WatermarkStrategy[Any]) -> WatermarkStrategy[Any]:
+    """Return a watermark strategy that only assigns timestamps."""
+    return replace(strategy, create_generator=NoWatermarks, idle_timeout_ms=None, alignment=None)
+
+
+def keyed_process(
+    in_batch_mode: Callable[[Any], Any],
+    *,
+    by_event_time: bool = False,
+    late_tags: tuple[OutputTag | None, ...] = (),
+) -> OperatorSpec:
+    """Return the specification of a keyed process function of Penstock.
+
+    Arguments:
+        in_batch_mode: returns the function as batch mode runs it.
+        by_event_time: whether the function needs timestamps and watermarks.
+        late_tags: the tags of its side outputs for late records.
+    """
+    return replace(
+        KEYED_PROCESS,
+        in_batch_mode=in_batch_mode,
+        needs_timestamps=by_event_time,
+        waits_for_watermarks=by_event_time,
+        late_tags=late_tags,
+    )
+
+
+def batches(operation: BatchOperation) -> OperatorSpec:
+    """Return the specification of the operator of `map_batches`."""
+    return replace(MAP_BATCHES, gives_timestamps=operation.timestamps is not None)
+
+
+def window(operation: WindowOperation) -> OperatorSpec:
+    """Return the specification of the operator of a window."""
+    return _in_windows(_WINDOW, operation)
+
+
+def window_join(operation: WindowOperation) -> OperatorSpec:
+    """Return the specification of the operator that joins two streams in windows."""
+    return _in_windows(_WINDOW_JOIN, operation)
+
+
+def columns(aggregation: ColumnAggregation) -> OperatorSpec:
+    """Return the specification of the operator of an aggregation over columns."""
+    operation = aggregation.window
+    return _COLUMNS if operation is None else _in_windows(_COLUMNS, operation)
+
+
+def _in_windows(spec: OperatorSpec, operation: WindowOperation) -> OperatorSpec:
+    return replace(
+        spec,
+        needs_timestamps=needs_timestamps(operation.assigner),
+        waits_for_watermarks=waits_for_watermarks(operation),
+        gives_timestamps=gives_timestamps(operation.assigner),
+        late_tags=(operation.late_tag,),
+    )
+
+
+def interval_join(operation: IntervalJoinOperation) -> OperatorSpec:
+    """Return the specification of the operator of an interval join."""
+    return replace(_EVENT_TIME_JOIN, late_tags=operation.late_tags)
+
+
+def as_of_join(operation: AsOfJoinOperation) -> OperatorSpec:
+    """Return the specification of the operator of an as-of join."""
+    late_tags = (operation.late_tag,)
+    return replace(_EVENT_TIME_JOIN, name="keyed_co_as_of_join", late_tags=late_tags)
