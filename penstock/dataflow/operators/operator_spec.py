@@ -58,7 +58,7 @@ class OperatorSpec:
         with_keys: the specification of the operator that runs the same function with keyed state;
             None if there is none.
         former_name: the kind in derived uids, if it is not `name`.
-        build: the builder of an operator from another package; see `penstock.runtime.operators.registry`.
+        build: the builder of an operator from another package.
         build_final: the builder for batch mode. With None, batch mode adapts what `build` returns.
     """
 
