@@ -2,6 +2,8 @@
 
 A key group is the unit in which keyed state is redistributed when the parallelism changes. Each
 subtask owns a contiguous range of key groups. (Flink: `KeyGroupRangeAssignment`.)
+
+`docs/inside/decisions/008-key-groups.md` has the reasons and the figures.
 """
 
 from __future__ import annotations

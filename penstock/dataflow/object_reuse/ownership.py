@@ -4,6 +4,8 @@ If no other code refers to a value, no other code can change it, so it needs no 
 checked by the reference count. The count also includes the caller's own reference, which depends on
 how the caller got the value. So there is one function for each case: an item that `map` passes, a
 local variable of a loop, and an item of a list.
+
+`docs/inside/decisions/011-emitted-records.md` has the reasons and the figures.
 """
 
 from __future__ import annotations

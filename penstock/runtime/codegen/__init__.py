@@ -11,6 +11,8 @@ Other packages import only the names of this module:
 `specialize` and `specialize_routing` return None for functions that they cannot inline. The caller
 then runs its plain loop. So a job gives the same results and errors with code generation on and
 off.
+
+`docs/inside/decisions/022-inlined-expressions.md` has the reasons and the figures.
 """
 
 from __future__ import annotations

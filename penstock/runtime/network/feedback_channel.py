@@ -10,6 +10,8 @@ that wait in the channel when the snapshot is taken, and the elements that arriv
 barrier. The task processes these elements meanwhile. So a snapshot does not wait until the loop is
 empty. Elements on disk are not written a second time: the log holds their segments until these are
 linked into the snapshot.
+
+`docs/inside/decisions/018-feedback-credits.md` has the reasons and the figures.
 """
 
 from __future__ import annotations

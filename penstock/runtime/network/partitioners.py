@@ -2,6 +2,8 @@
 
 A partitioner appends a list of records to the buffers of its output channels in one loop. It never
 waits. The output channels make batches of their buffers and send them later.
+
+`docs/inside/decisions/009-routing-by-key.md` has the reasons and the figures.
 """
 
 from __future__ import annotations

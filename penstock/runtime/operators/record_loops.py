@@ -11,6 +11,8 @@ operators handle the errors that a loop raises.
 * `value in probe` raises `TypeError` if the value may be mutable. A `HashProbe` raises it for
   values without a hash, and is faster than `hash`. None raises it for all values. See
   `OperatorContext.mutability_probe`.
+
+`docs/inside/decisions/012-loops-of-operators.md` has the reasons and the figures.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ column whose values satisfy the same condition is itself written by column. Any 
 written by row, as one value (`penstock.runtime.serialization.value_codec`).
 
 Invariant: a column is packed plainly only after the exact types of all its items were checked.
+
+`docs/inside/decisions/013-batches-by-column.md` has the reasons and the figures.
 """
 
 from __future__ import annotations

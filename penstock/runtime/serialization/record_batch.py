@@ -10,6 +10,8 @@ work for it.
 All other code calls `rows()`, whether a batch is held by row or by column. The items of the rows
 are the same objects as the items of the columns. `rows()` makes new tuples at each call, so two
 calls return tuples that are equal but not identical.
+
+`docs/inside/decisions/031-record-batches.md` has the reasons and the figures.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The sizes are computed from the durations of past slices, and from the time for which their output
 waited for credits. The task measures these times. (Flink: buffer debloating.)
+
+`docs/inside/decisions/029-work-in-a-channel.md` has the reasons and the figures.
 """
 
 from __future__ import annotations

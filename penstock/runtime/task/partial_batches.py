@@ -14,7 +14,9 @@ channel is left out until its receiver has taken the earlier batches
 
 If each task sent its records as soon as it had nothing to do, the tasks behind it would get smaller
 batches, have nothing to do earlier, and send still smaller ones. After several dozen hops, batches
-would hold single records. Decision record 044 has the figures.
+would hold single records.
+
+`docs/inside/decisions/044-partial-batches.md` has the figures.
 """
 
 from __future__ import annotations

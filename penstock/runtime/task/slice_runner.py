@@ -1,4 +1,7 @@
-"""Process batches in slices of about 1 ms, so that the task can handle messages between them."""
+"""Process batches in slices of about 1 ms, so that the task can handle messages between them.
+
+`docs/inside/decisions/010-slices-of-work.md` has the reasons and the figures.
+"""
 
 from __future__ import annotations
 

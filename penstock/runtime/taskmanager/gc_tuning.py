@@ -13,6 +13,8 @@ certain share, because unreachable cycles may be the cause. If many cycles are f
 the user create them. From then on, the collector works as usual.
 
 An explicit `gc.collect()` in user code still visits all objects.
+
+`docs/inside/decisions/026-garbage-collector.md` has the reasons and the figures.
 """
 
 from __future__ import annotations

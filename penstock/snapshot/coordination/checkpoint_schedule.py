@@ -1,6 +1,8 @@
 """Decide when the next checkpoint begins, and when it is announced to the tasks.
 
 The schedule reads no clock. The caller passes all times, in seconds of its own monotonic clock.
+
+`docs/inside/decisions/033-announced-snapshots.md` has the reasons and the figures.
 """
 
 from __future__ import annotations

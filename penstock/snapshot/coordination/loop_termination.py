@@ -47,6 +47,8 @@ although a source in another part of the job never ends. If a loop reads from an
 outside input ends when the other loop is terminated.
 
 The detector is sans-IO, as all protocols are. Its driver is in `penstock.runtime.jobmanager`.
+
+`docs/inside/decisions/019-end-of-loops.md` has the reasons.
 """
 
 from __future__ import annotations

@@ -43,6 +43,8 @@ these:
 
 A barrier may be announced while the task executes the commands of this protocol. The input gate may
 report it as soon as all channels of `StartLog` are logged, or after the last command.
+
+`docs/inside/decisions/017-algorithm-2-cut.md` has the reasons.
 """
 
 from __future__ import annotations

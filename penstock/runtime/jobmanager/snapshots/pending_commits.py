@@ -4,6 +4,8 @@ A committable becomes pending when the manifest of its snapshot is durable. It i
 committer has returned, and each manifest until then contains it. Commits run one after the other,
 in order. They are recorded (`snapshot/storage/confirmed_output.py`), so that a resumed job does not
 publish the same output again.
+
+`docs/inside/decisions/006-commit-in-the-jobmanager.md` has the reasons.
 """
 
 from __future__ import annotations

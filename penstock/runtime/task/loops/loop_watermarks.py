@@ -32,6 +32,8 @@ because a task behind two of them waits for the probes of both.
 
 A restored task begins at wave 0. Probes are not part of snapshots, because a new wave collects the
 same values. Nothing here does I/O: events are calls, and each call returns commands.
+
+`docs/inside/decisions/043-watermarks-in-loops.md` has the reasons and the figures.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ priorities:
 
 A task yields only while another task has work, so the core is never idle. It yields for a limited
 time, so that a task that is always busy cannot stop a source.
+
+`docs/inside/decisions/037-barrier-priority.md` has the reasons and the figures.
 """
 
 from __future__ import annotations

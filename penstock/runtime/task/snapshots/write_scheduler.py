@@ -3,6 +3,8 @@
 A record passes several tasks of a worker, and each of these tasks may be writing a snapshot in
 slices. Without a schedule, the slices of all writers could follow one another, and the record would
 wait for all of them. So after each slice, the tasks process the pending records for a limited time.
+
+`docs/inside/decisions/035-write-scheduler.md` has the reasons and the figures.
 """
 
 from __future__ import annotations
