@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: all setup check test test-pythons test-wheel test-long docs demo demo-spark examples bench \
+.PHONY: all setup check quick test test-pythons test-wheel test-long docs demo demo-spark examples bench \
   bench-compare soak soak-cycles soak-api soak-time soak-spark random-cycles random-jobs clean
 
 all: check test
@@ -24,6 +24,12 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m bench.counts
+
+# Before each commit: the checks, and the tests of tests/quick.txt, which take a minute together. They
+# touch each part of the package: small graphs under each protocol, the API, state, storage, jobs in
+# one process, and a few seeds of the simulated cluster.
+quick: check
+	$(BIN)/python -m pytest -q -n 2 @tests/quick.txt
 
 # More processes than the two cores, because much of what the tests do is waiting. More than five are
 # slower, because they share the caches of the cores. Who has none left takes tests from the others,

@@ -175,3 +175,13 @@ def test_every_name_of_the_face_can_be_imported():
     assert {*MODULE_OF} - {*penstock.__all__} == {"Counter"}
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = penstock.nothing
+
+
+def test_the_quick_tests_exist():
+    # pytest does not complain about a path to ignore, or a test to deselect, that does not exist.
+    lines = (ROOT / "tests" / "quick.txt").read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        path, _, name = line.rpartition("=")[2].partition("::")
+        assert (ROOT / path).exists(), line
+        name = name.rpartition("::")[2].partition("[")[0]
+        assert not name or f" {name}(" in (ROOT / path).read_text(encoding="utf-8"), line
