@@ -23,5 +23,13 @@ def test_each_file_of_a_recipe_has_its_example(recipe: str):
 
 
 def test_there_is_a_recipe_for_each_common_change():
-    for thing in ("window", "stream method", "setting", "connector", "protocol", "message"):
+    for thing in (
+        "operator",
+        "window",
+        "stream method",
+        "setting",
+        "connector",
+        "protocol",
+        "message",
+    ):
         assert any(thing in recipe for recipe in RECIPES), thing

@@ -41,7 +41,7 @@ RUNTIME = (
     (("system", 164, 190), ("control", 358, 190)),
 )
 SNAPSHOT = ("coordination", "state", "storage", "metadata", "protocols")
-DATAFLOW = ("streams", "functions", "windows", "time", "state", "graph")
+DATAFLOW = ("streams", "operators", "functions", "windows", "time", "graph")
 
 #: The stops of a record on its way: what happens there.
 STOPS = (
