@@ -116,14 +116,6 @@ if TYPE_CHECKING:
         Metric,
         MetricGroup,
     )
-    from penstock.dataflow.operator_state import (
-        BroadcastState,
-        CheckpointedFunction,
-        FunctionInitializationContext,
-        FunctionSnapshotContext,
-        OperatorStateStore,
-        ReadOnlyBroadcastState,
-    )
     from penstock.dataflow.output_tag import OutputTag
     from penstock.dataflow.program import (
         CloseableIterator,
@@ -137,11 +129,17 @@ if TYPE_CHECKING:
     from penstock.dataflow.state import (
         AggregatingState,
         AggregatingStateDescriptor,
+        BroadcastState,
+        CheckpointedFunction,
+        FunctionInitializationContext,
+        FunctionSnapshotContext,
         KeyedStateStore,
         ListState,
         ListStateDescriptor,
         MapState,
         MapStateDescriptor,
+        OperatorStateStore,
+        ReadOnlyBroadcastState,
         ReducingState,
         ReducingStateDescriptor,
         RuntimeContext,

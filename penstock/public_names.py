@@ -39,19 +39,16 @@ _WHERE = {
     "penstock.dataflow.graph.keys": "KeyRefusedError",
     "penstock.dataflow.job_client": "JobClient JobID JobStatus",
     "penstock.dataflow.metrics": "Counter Distribution Meter Metric MetricGroup",
-    "penstock.dataflow.operator_state": (
-        "BroadcastState CheckpointedFunction FunctionInitializationContext "
-        "FunctionSnapshotContext OperatorStateStore ReadOnlyBroadcastState"
-    ),
     "penstock.dataflow.output_tag": "OutputTag",
     "penstock.dataflow.program": ("CloseableIterator JobExecutionResult"),
     "penstock.dataflow.sink": "Sink",
     "penstock.dataflow.source": "Source Split",
     "penstock.dataflow.state": (
-        "AggregatingState AggregatingStateDescriptor KeyedStateStore ListState "
-        "ListStateDescriptor MapState MapStateDescriptor ReducingState "
-        "ReducingStateDescriptor RuntimeContext StateTtlConfig ValueState "
-        "ValueStateDescriptor"
+        "AggregatingState AggregatingStateDescriptor BroadcastState CheckpointedFunction "
+        "FunctionInitializationContext FunctionSnapshotContext KeyedStateStore ListState "
+        "ListStateDescriptor MapState MapStateDescriptor OperatorStateStore "
+        "ReadOnlyBroadcastState ReducingState ReducingStateDescriptor RuntimeContext "
+        "StateTtlConfig ValueState ValueStateDescriptor"
     ),
     "penstock.dataflow.streams": (
         "AllWindowedStream BroadcastConnectedStream BroadcastStream CachedDataStream "

@@ -17,7 +17,7 @@ import pytest
 
 from penstock import KeyedProcessFunction, ProcessFunction, Row, RowKind
 from penstock.dataflow.object_reuse import Check, EmissionPolicy, can_change, copy_if_shared
-from penstock.dataflow.object_reuse.mutation_analysis import may_change_objects
+from penstock.dataflow.object_reuse.policy import may_change_objects
 from penstock.dataflow.operators import specs
 from penstock.dataflow.operators.operator_spec import OperatorSpec
 from penstock.runtime.operators.base import RunningOperator

@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.errors import GraphError, JobError
-from penstock.dataflow.time.timestamp_assigner import TimestampAssigner
+from penstock.dataflow.time.watermark_strategy import TimestampAssigner
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,9 +12,13 @@ from typing import Any, Generic
 
 from penstock.dataflow.functions.co_functions import TwoInputProcessFunction
 from penstock.dataflow.functions.process_functions import KeyedProcessFunction, ProcessFunction
-from penstock.dataflow.operator_state import BroadcastState, ReadOnlyBroadcastState
 from penstock.dataflow.output_tag import SideOutput
-from penstock.dataflow.state import MapStateDescriptor, StateDescriptor
+from penstock.dataflow.state import (
+    BroadcastState,
+    MapStateDescriptor,
+    ReadOnlyBroadcastState,
+    StateDescriptor,
+)
 from penstock.dataflow.type_variables import (
     IN1_contra,
     IN2_contra,

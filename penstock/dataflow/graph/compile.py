@@ -40,7 +40,7 @@ from penstock.dataflow.graph.job_graph import (
 from penstock.dataflow.graph.operator_names import detail_of
 from penstock.dataflow.graph.side_outputs import check_late_outputs
 from penstock.dataflow.graph.uids import assign_uids, former_uids
-from penstock.dataflow.operator_state.checkpointed_function import checkpointed_function
+from penstock.dataflow.state.checkpointed_function import checkpointed_function
 
 __all__ = ["compile_graph"]
 

@@ -6,9 +6,10 @@ when it is emitted, as in Flink without object reuse. It is not copied if nothin
 For example, `yield {"word": word}` needs no copy, but `yield record; record["n"] = 0` needs one.
 
 `policy` decides which records of a function are checked, so that functions with immutable records
-lose no time. `mutability` decides whether a value can change. `mutation_analysis` decides whether a
-function changes objects. `ownership` copies values that are shared. The rules for users are in
-`docs/guides/object-reuse.md`, which also names the other two places where records are copied.
+lose no time. For that, it looks whether the code of the function may change objects. `mutability`
+decides whether a value can change. `ownership` copies values that are shared. The rules for users
+are in `docs/guides/object-reuse.md`, which also names the other two places where records are
+copied.
 """
 
 from __future__ import annotations

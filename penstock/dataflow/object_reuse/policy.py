@@ -1,15 +1,30 @@
-"""Decide which emitted records of a function are checked for other references."""
+"""Decide which emitted records of a function are checked for other references.
+
+The bytecode of the function says whether it may change objects.
+"""
 
 from __future__ import annotations
 
+import dis
 from enum import Enum, auto
+from functools import lru_cache, partial
+from types import BuiltinFunctionType, CodeType, MethodDescriptorType
 from typing import Any
 
 from penstock.dataflow.object_reuse.mutability import can_change
-from penstock.dataflow.object_reuse.mutation_analysis import may_change_objects
 from penstock.dataflow.object_reuse.ownership import copy_listed_if_shared
 
-__all__ = ["Check", "EmissionPolicy"]
+__all__ = ["Check", "EmissionPolicy", "may_change_objects"]
+
+#: The names of methods and functions that change an object of a built-in type.
+CHANGING_METHODS = frozenset({"append", "appendleft", "extend", "extendleft", "insert", "rotate"})
+CHANGING_METHODS |= {"pop", "popleft", "popitem", "remove", "discard", "clear", "sort", "reverse"}
+CHANGING_METHODS |= {"update", "setdefault", "add", "subtract", "move_to_end"}
+CHANGING_METHODS |= {f"{kind}_update" for kind in ("difference", "intersection")}
+CHANGING_METHODS |= {"symmetric_difference_update", "setattr", "delattr"}
+CHANGING_METHODS |= {"__setitem__", "__delitem__", "__setattr__", "__iadd__", "__ior__"}
+#: The bytecode instructions that change an object.
+CHANGING_INSTRUCTIONS = ("STORE_SUBSCR", "STORE_SLICE", "STORE_ATTR", "DELETE_SUBSCR")
 
 
 class Check(Enum):
@@ -60,3 +75,34 @@ class EmissionPolicy:
         if checked is Check.EVERY_RECORD:
             return records
         return list(map(copy_listed_if_shared, records))
+
+
+def may_change_objects(function: Any) -> bool:
+    """Return whether a function's bytecode may change objects, or is not available.
+
+    The functions that it calls are not analysed.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    if isinstance(function, type):
+        return False
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        # Built-in functions, such as the methods of `str`, are assumed to change nothing.
+        return not isinstance(function, BuiltinFunctionType | MethodDescriptorType)
+    return _changes(code)
+
+
+@lru_cache(maxsize=1024)  # The function of an operator is analysed for each of its subtasks.
+def _changes(code: CodeType) -> bool:
+    if not CHANGING_METHODS.isdisjoint(code.co_names):
+        return True
+    for instruction in dis.get_instructions(code):
+        name = instruction.opname
+        # An in-place operation such as `items += more` changes a list.
+        if name in CHANGING_INSTRUCTIONS or (
+            name == "BINARY_OP" and instruction.argrepr.endswith("=")
+        ):
+            return True
+    return any(_changes(inner) for inner in code.co_consts if isinstance(inner, CodeType))

@@ -23,9 +23,9 @@ from penstock.dataflow.functions import (
 from penstock.dataflow.joins.interval_join import IntervalJoinOperation
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.building import add_interval_join
+from penstock.dataflow.streams.window_settings import own
 from penstock.dataflow.type_variables import R, T1_co, T2_co
 from penstock.dataflow.types import check_type_info
-from penstock.dataflow.windows.window_settings import own
 
 if TYPE_CHECKING:
     from penstock.dataflow.streams.data_stream import DataStream

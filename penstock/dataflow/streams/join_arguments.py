@@ -12,7 +12,7 @@ from penstock.dataflow.joins.static_table import static_table
 from penstock.dataflow.joins.table_join import TableJoinOperation
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.key_selectors import check_key_selector
-from penstock.dataflow.windows.window_settings import own
+from penstock.dataflow.streams.window_settings import own
 
 __all__ = ["as_of_join_operation", "table_join_operation"]
 

@@ -28,11 +28,11 @@ from penstock.dataflow.joins.window_functions import (
 )
 from penstock.dataflow.streams.building import OperatorInput, add_window_join
 from penstock.dataflow.streams.key_selectors import KeyFields, check_key_selector
+from penstock.dataflow.streams.window_settings import WindowSettings, own
 from penstock.dataflow.type_variables import K, K_co, R, T1_co, T2_co
 from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows import WindowAssigner, WindowFunction
 from penstock.dataflow.windows.window import W
-from penstock.dataflow.windows.window_settings import WindowSettings, own
 
 if TYPE_CHECKING:
     from penstock.dataflow.streams.data_stream import DataStream

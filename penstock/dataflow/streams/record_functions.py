@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from penstock.dataflow.functions import FilterFunction, KeyedProcessFunction, MapFunction
-from penstock.dataflow.operator_state import (
+from penstock.dataflow.state import (
     CheckpointedFunction,
     FunctionInitializationContext,
     FunctionSnapshotContext,
-)
-from penstock.dataflow.state import (
     ListStateDescriptor,
     RuntimeContext,
     StateTtlConfig,

@@ -15,6 +15,7 @@ from penstock.dataflow.output_tag import OutputTag, check_output_tag
 from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
 from penstock.dataflow.streams.building import add_window, add_window_of_all
 from penstock.dataflow.streams.record_functions import TopKAggregate
+from penstock.dataflow.streams.window_settings import WindowSettings, own
 from penstock.dataflow.type_variables import K, K_co, R, T_co
 from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows import (
@@ -35,7 +36,6 @@ from penstock.dataflow.windows import (
     WindowFunction,
 )
 from penstock.dataflow.windows.window import W
-from penstock.dataflow.windows.window_settings import WindowSettings, own
 
 if TYPE_CHECKING:
     from penstock.dataflow.streams.data_stream import DataStream

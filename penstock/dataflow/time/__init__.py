@@ -8,7 +8,6 @@ from __future__ import annotations
 from penstock.dataflow.time.durations import Duration, Instant, Time
 from penstock.dataflow.time.time_domain import TimeCharacteristic, TimeDomain
 from penstock.dataflow.time.timer_service import TimerService
-from penstock.dataflow.time.timestamp_assigner import TimestampAssigner
 from penstock.dataflow.time.watermark import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -23,6 +22,7 @@ from penstock.dataflow.time.watermark_generators import (
     WatermarkOutput,
 )
 from penstock.dataflow.time.watermark_strategy import (
+    TimestampAssigner,
     WatermarkAlignment,
     WatermarkStrategy,
     check_watermark_strategy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,7 +11,6 @@ from typing import Any, Generic
 from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.time.timestamp_assigner import TimestampAssigner
 from penstock.dataflow.time.watermark_generators import (
     AscendingTimestampsWatermarks,
     BoundedOutOfOrdernessWatermarks,
@@ -19,7 +19,34 @@ from penstock.dataflow.time.watermark_generators import (
 )
 from penstock.dataflow.type_variables import R, T_contra
 
-__all__ = ["WatermarkAlignment", "WatermarkStrategy", "check_watermark_strategy"]
+__all__ = [
+    "TimestampAssigner",
+    "WatermarkAlignment",
+    "WatermarkStrategy",
+    "check_watermark_strategy",
+]
+
+
+class TimestampAssigner(ABC, Generic[T_contra]):
+    """Returns the event time of a record. (Flink: `TimestampAssigner`.)
+
+    Examples:
+        >>> class ClickTime(TimestampAssigner):
+        ...     def extract_timestamp(self, value, record_timestamp):
+        ...         return value[1]
+        >>> strategy = WatermarkStrategy.for_monotonous_timestamps()
+        >>> strategy = strategy.with_timestamp_assigner(ClickTime())
+    """
+
+    @abstractmethod
+    def extract_timestamp(self, value: T_contra, record_timestamp: int) -> int:
+        """Return the event time of a record, in milliseconds since the epoch.
+
+        Arguments:
+            value: the record.
+            record_timestamp: the timestamp that the record has so far, for example from the source;
+                `NO_TIMESTAMP` if it has none.
+        """
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from penstock.dataflow.functions import Function
-from penstock.dataflow.operator_state import CheckpointedFunction
+from penstock.dataflow.state import CheckpointedFunction
 from penstock.runtime.user_code.current_operator import OperatorAtWork, operator_at_work
 
 __all__ = ["HiddenState"]

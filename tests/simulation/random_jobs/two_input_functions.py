@@ -12,8 +12,8 @@ from penstock.dataflow.functions import (
     ProcessFunction,
     RuntimeContext,
 )
-from penstock.dataflow.operator_state import CheckpointedFunction
 from penstock.dataflow.state import (
+    CheckpointedFunction,
     ListStateDescriptor,
     MapStateDescriptor,
     ValueStateDescriptor,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.dataflow.operator_state import (
+from penstock.dataflow.state import (
     FunctionInitializationContext,
     FunctionSnapshotContext,
+    KeyedStateStore,
     OperatorStateStore,
 )
-from penstock.dataflow.operator_state.checkpointed_function import checkpointed_function
-from penstock.dataflow.state import KeyedStateStore
+from penstock.dataflow.state.checkpointed_function import checkpointed_function
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.operator_state.store import BackendStateStore
 from penstock.snapshot.state.operator_state import OperatorStateSnapshot

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.dataflow.operator_state import BroadcastState, ReadOnlyBroadcastState
-from penstock.dataflow.state import ListState
+from penstock.dataflow.state import BroadcastState, ListState, ReadOnlyBroadcastState
 from penstock.snapshot.state.operator_state import BroadcastEntries, ListElements
 
 __all__ = ["OperatorListState", "ReadOnlyView", "WritableBroadcastState"]

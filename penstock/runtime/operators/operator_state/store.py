@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from penstock.dataflow.arguments.aliases import UsedNames
-from penstock.dataflow.operator_state import BroadcastState, OperatorStateStore
-from penstock.dataflow.state import ListState, ListStateDescriptor, MapStateDescriptor
+from penstock.dataflow.state import (
+    BroadcastState,
+    ListState,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    OperatorStateStore,
+)
 from penstock.runtime.operators.operator_state.states import (
     OperatorListState,
     WritableBroadcastState,

@@ -7,8 +7,12 @@ from typing import Any
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
-from penstock.dataflow.operator_state import BroadcastState, ReadOnlyBroadcastState
-from penstock.dataflow.state import MapStateDescriptor, StateDescriptor
+from penstock.dataflow.state import (
+    BroadcastState,
+    MapStateDescriptor,
+    ReadOnlyBroadcastState,
+    StateDescriptor,
+)
 from penstock.dataflow.time import TimeDomain
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.operator_state.states import ReadOnlyView, WritableBroadcastState

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from penstock.dataflow.functions import Function
-from penstock.dataflow.operator_state import CheckpointedFunction
+from penstock.dataflow.state import CheckpointedFunction
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.building import OperatorPlace
 from penstock.runtime.operators.two_inputs.broadcast import BroadcastStates, ReadOnlyContext

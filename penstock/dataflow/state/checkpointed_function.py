@@ -5,14 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from penstock.dataflow.operator_state.broadcast_state import BroadcastState
 from penstock.dataflow.sink import Sink
-from penstock.dataflow.state import (
-    KeyedStateStore,
-    ListState,
-    ListStateDescriptor,
-    MapStateDescriptor,
-)
+from penstock.dataflow.state.broadcast_state import BroadcastState
+from penstock.dataflow.state.descriptors import ListStateDescriptor, MapStateDescriptor
+from penstock.dataflow.state.runtime_context import KeyedStateStore
+from penstock.dataflow.state.states import ListState
 from penstock.dataflow.type_variables import K, T, V
 
 __all__ = [
