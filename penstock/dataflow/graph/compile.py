@@ -38,7 +38,6 @@ from penstock.dataflow.graph.job_graph import (
     Partitioning,
 )
 from penstock.dataflow.graph.operator_names import detail_of
-from penstock.dataflow.graph.side_outputs import check_late_outputs
 from penstock.dataflow.graph.uids import assign_uids, former_uids
 from penstock.dataflow.state.checkpointed_function import checkpointed_function
 
@@ -62,7 +61,7 @@ def compile_graph(
     config.validate()
     check_event_time(graph)
     check_watermarks(graph, config)
-    check_late_outputs(graph)
+    _check_late_outputs(graph)
     infos = _operators(graph, config)
     connections = graph.connections()
     loop_at = _operator_loops(infos, connections)
@@ -106,6 +105,25 @@ def compile_graph(
         chains, tuple(links), config.max_parallelism, operators=operators, loops=loops
     )
     return replace(compiled, fingerprint=_fingerprint(compiled))
+
+
+def _check_late_outputs(graph: JobGraph) -> None:
+    """Check that each side output for late records is read.
+
+    Otherwise the operator would drop the records that the program wants to keep.
+
+    Raises:
+        GraphError: if the program has not called `get_side_output` for such a side output.
+    """
+    for operator in graph.running:
+        for tag in operator.spec.late_tags:
+            if tag is not None and tag.tag_id not in operator.side_outputs:
+                raise GraphError(
+                    f"operator {operator.name!r} sends late records to the side output "
+                    f"{tag.tag_id!r}, and the program does not read it: call "
+                    f"get_side_output({tag!r}) on the stream of its results. Without a side "
+                    f"output, late records are dropped and counted"
+                )
 
 
 def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:

@@ -12,8 +12,7 @@ from typing import Any
 
 from penstock.dataflow.columns.aggregates import ColumnAggregation
 from penstock.dataflow.columns.batch_function import BatchOperation
-from penstock.dataflow.joins.as_of_join import AsOfJoinOperation
-from penstock.dataflow.joins.interval_join import IntervalJoinOperation
+from penstock.dataflow.joins.operations import AsOfJoinOperation, IntervalJoinOperation
 from penstock.dataflow.operators.operator_spec import OperatorSpec, Role
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.source import Source

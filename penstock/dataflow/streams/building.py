@@ -20,9 +20,11 @@ from penstock.dataflow.columns.column_key import ColumnKey
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function
 from penstock.dataflow.graph.job_graph import JobGraph, OperatorOutput, Partitioning
-from penstock.dataflow.joins.as_of_join import AsOfJoinOperation
-from penstock.dataflow.joins.interval_join import IntervalJoinOperation
-from penstock.dataflow.joins.table_join import TableJoinOperation
+from penstock.dataflow.joins.operations import (
+    AsOfJoinOperation,
+    IntervalJoinOperation,
+    TableJoinOperation,
+)
 from penstock.dataflow.operators import specs
 from penstock.dataflow.operators.operator_spec import OperatorSpec, Role
 from penstock.dataflow.output_tag import OutputTag, check_output_tag

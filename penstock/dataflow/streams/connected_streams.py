@@ -37,7 +37,8 @@ class ConnectedStreams(Generic[T1_co, T2_co]):
     after they are connected.
 
     Arguments:
-        first, second: the two streams.
+        first: the first stream.
+        second: the second stream.
 
     Examples:
         >>> class Both(CoMapFunction):

@@ -20,7 +20,7 @@ from penstock.dataflow.functions import (
     check_function,
     check_methods,
 )
-from penstock.dataflow.joins.interval_join import IntervalJoinOperation
+from penstock.dataflow.joins.operations import IntervalJoinOperation
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.building import add_interval_join
 from penstock.dataflow.streams.window_settings import own
@@ -43,7 +43,8 @@ class IntervalJoin(PyFlinkNames, Generic[T1_co, T2_co]):
     (Flink: `KeyedStream.IntervalJoin`.)
 
     Arguments:
-        left, right: the streams.
+        left: the left stream.
+        right: the right stream.
 
     Examples:
         >>> users = clicks.key_by(lambda click: click[0])
@@ -100,7 +101,8 @@ class IntervalJoined(Generic[T1_co, T2_co]):
     """Two keyed streams with the bounds of their join. (Flink: `KeyedStream.IntervalJoined`.)
 
     Arguments:
-        left, right: the streams.
+        left: the left stream.
+        right: the right stream.
         lower: the lower bound, in milliseconds.
         upper: the upper bound, in milliseconds.
 

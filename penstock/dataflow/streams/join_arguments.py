@@ -7,9 +7,8 @@ from typing import Any
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import JoinFunction, check_function, check_methods
-from penstock.dataflow.joins.as_of_join import AsOfJoinOperation
+from penstock.dataflow.joins.operations import AsOfJoinOperation, TableJoinOperation
 from penstock.dataflow.joins.static_table import static_table
-from penstock.dataflow.joins.table_join import TableJoinOperation
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.key_selectors import check_key_selector
 from penstock.dataflow.streams.window_settings import own

@@ -88,7 +88,8 @@ class JoinedStreams(PyFlinkNames, Generic[T1_co, T2_co]):
     """Two streams that `join` has paired. (Flink: `JoinedStreams`.)
 
     Arguments:
-        first, second: the streams.
+        first: the first stream.
+        second: the second stream.
 
     Examples:
         >>> pairs = clicks.join(clicks).where(lambda c: c[0]).equal_to(lambda c: c[0])
@@ -259,7 +260,8 @@ class CoGroupedStreams(PyFlinkNames, Generic[T1_co, T2_co]):
     """Two streams that `co_group` has paired. (Flink: `CoGroupedStreams`.)
 
     Arguments:
-        first, second: the streams.
+        first: the first stream.
+        second: the second stream.
 
     Examples:
         >>> groups = clicks.co_group(clicks).where(lambda c: c[0]).equal_to(lambda c: c[0])

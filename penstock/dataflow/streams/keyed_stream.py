@@ -58,7 +58,8 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
     `KeyedStream[K, T]` has keys of type `K` and records of type `T`.
 
     Arguments:
-        environment, outputs: the same as for `OperatorSettings`.
+        environment: the environment that the stream belongs to.
+        outputs: the outputs of operators that form the stream.
         selector: the function that returns the key of a record.
         key_type: the declared type of the keys, which joins compare; None if it is not declared.
 

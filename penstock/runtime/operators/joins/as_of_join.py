@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.functions import Function, method_of
-from penstock.dataflow.joins.as_of_join import AsOfJoinOperation
+from penstock.dataflow.joins.operations import AsOfJoinOperation
 from penstock.dataflow.time import NO_TIMESTAMP
 from penstock.runtime.operators.base import HOOK_BATCH, RecordLoopOperator
 from penstock.runtime.operators.context import OperatorContext

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.functions import Function, ProcessJoinFunction, method_of
-from penstock.dataflow.joins.interval_join import IntervalJoinOperation
+from penstock.dataflow.joins.operations import IntervalJoinOperation
 from penstock.dataflow.time import NO_TIMESTAMP
 from penstock.runtime.operators.base import HOOK_BATCH, RecordLoopOperator
 from penstock.runtime.operators.context import OperatorContext

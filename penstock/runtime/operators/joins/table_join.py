@@ -7,7 +7,7 @@ from threading import Thread
 from typing import Any
 
 from penstock.dataflow.functions import method_of
-from penstock.dataflow.joins.table_join import TableJoinOperation
+from penstock.dataflow.joins.operations import TableJoinOperation
 from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.joins import table_loops as loops

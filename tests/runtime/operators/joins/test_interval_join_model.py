@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock import OutputTag, ProcessJoinFunction, RuntimeContext, ValueStateDescriptor
-from penstock.dataflow.joins.interval_join import IntervalJoinOperation
+from penstock.dataflow.joins.operations import IntervalJoinOperation
 from penstock.dataflow.operators import specs
 from penstock.dataflow.time import MAX_WATERMARK, NO_TIMESTAMP
 from tests.runtime.operators.joins.harness import Joins, disturb

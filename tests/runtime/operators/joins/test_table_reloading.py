@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from penstock.dataflow.joins.operations import TableJoinOperation
 from penstock.dataflow.joins.static_table import static_table
-from penstock.dataflow.joins.table_join import TableJoinOperation
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.joins.table_join import TableJoinOperator
 from penstock.runtime.serialization.record_batch import RecordBatch
