@@ -57,21 +57,35 @@ DOTTED = re.compile(r"(?<![\w./-])(?:penstock|tests|bench)(?:\.[A-Za-z_]\w*)+")
 CLASS = re.compile(r"`([A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+)(?:\.\w+)*(?:\([^`]*\))?`")
 
 
-def _texts(path: Path) -> Iterator[str]:
-    """Yield the prose of a page, or the docstrings and comments of a module."""
+#: The names that occur in code: that of modules, and classes in the programs of pages.
+NAMES = set(dir(builtins))
+
+
+def _text_of_page(path: Path) -> str:
+    """Return the prose of a page."""
     text = path.read_text(encoding="utf-8")
-    if path.suffix == ".md":
-        yield re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-        return
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield ast.get_docstring(node) or ""
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+    NAMES.update(re.findall(r"^class (\w+)", text, re.MULTILINE))
+    return re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+
+
+def _text_of_module(path: Path) -> str:
+    """Return the docstrings and comments of a module, and add its names to `NAMES`."""
+    code = path.read_text(encoding="utf-8")
+    texts = [
+        ast.get_docstring(node) or ""
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
         if token.type == tokenize.COMMENT:
-            yield token.string
+            texts.append(token.string)
+        elif token.type == tokenize.NAME:
+            NAMES.add(token.string)
+    return "\n".join(texts)
 
 
-TEXTS = {path.relative_to(ROOT).as_posix(): "\n".join(_texts(path)) for path in [*PAGES, *MODULES]}
+TEXTS = {path.relative_to(ROOT).as_posix(): _text_of_page(path) for path in PAGES}
+TEXTS |= {path.relative_to(ROOT).as_posix(): _text_of_module(path) for path in MODULES}
 
 
 def _places(name: str) -> Iterator[Path]:
@@ -128,26 +142,9 @@ def test_the_modules_that_a_text_names_exist():
     assert _wrong(DOTTED, exists) == ""
 
 
-def _names_of_code() -> set[str]:
-    """Return the names that occur in the code of the repository, and classes in that of pages."""
-    names = set(dir(builtins))
-    for page in PAGES:
-        names |= set(re.findall(r"^class (\w+)", page.read_text(encoding="utf-8"), re.MULTILINE))
-    for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            match node:
-                case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
-                    names.add(name)
-                case ast.Name(id=name) | ast.Attribute(attr=name):
-                    names.add(name)
-                case ast.alias(name=name):
-                    names.add(name.rpartition(".")[2])
-    return names
-
-
 def test_the_classes_that_a_text_names_exist():
     pyflink = json.loads((Path(__file__).parent / "data" / "pyflink_names.json").read_text("utf-8"))
-    known = _names_of_code() | set(pyflink["names"]) | OTHER_CLASSES
+    known = NAMES | set(pyflink["names"]) | OTHER_CLASSES
 
     def exists(name: str, found: re.Match[str]) -> bool:
         near = found.string[max(0, found.start() - 120) : found.end() + 60]
