@@ -8,14 +8,14 @@ from typing import Any
 from penstock.dataflow.arguments.durations import whole_number
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.state import ReducingStateDescriptor
-from penstock.dataflow.windows.trigger import Trigger, TriggerResult
+from penstock.dataflow.windows.trigger import BuiltInTrigger, Trigger, TriggerResult
 
 __all__ = ["CountTrigger", "NeverTrigger", "PurgingTrigger"]
 
 CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 
 
-class CountTrigger(Trigger):
+class CountTrigger(BuiltInTrigger):
     """Fires when a window has received a number of records since it last fired.
 
     (Flink: `CountTrigger`.)
@@ -51,18 +51,6 @@ class CountTrigger(Trigger):
         count.clear()
         return FIRE
 
-    def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
-        """Do nothing."""
-        del time, window, ctx
-        return CONTINUE
-
-    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """Do nothing."""
-        del time, window, ctx
-        return CONTINUE
-
     def can_merge(self) -> bool:
         """Return True."""
         return True
@@ -78,7 +66,7 @@ class CountTrigger(Trigger):
         ctx.get_partitioned_state(self.count).clear()
 
 
-class NeverTrigger(Trigger):
+class NeverTrigger(BuiltInTrigger):
     """Never fires; the default trigger of `GlobalWindows`.
 
     (Flink: `GlobalWindows.NeverTrigger`.)
@@ -93,18 +81,6 @@ class NeverTrigger(Trigger):
     ) -> TriggerResult:
         """Do nothing."""
         del element, timestamp, window, ctx
-        return CONTINUE
-
-    def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
-        """Do nothing."""
-        del time, window, ctx
-        return CONTINUE
-
-    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """Do nothing."""
-        del time, window, ctx
         return CONTINUE
 
     def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic
 
 from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.errors import JobError
-from penstock.dataflow.time.watermark import NO_TIMESTAMP
 from penstock.dataflow.type_variables import R, T_contra
-from penstock.dataflow.windows.time_triggers import EventTimeTrigger, ProcessingTimeTrigger
-from penstock.dataflow.windows.time_windows import without_timestamp
-from penstock.dataflow.windows.trigger import Trigger
+from penstock.dataflow.windows.time_windows import EventTimeAssigner, ProcessingTimeAssigner
 from penstock.dataflow.windows.window import TimeWindow
-from penstock.dataflow.windows.window_assigner import (
-    MergingWindowAssigner,
-    WindowAssigner,
-    merge_time_windows,
-)
+from penstock.dataflow.windows.window_assigner import MergingWindowAssigner, merge_time_windows
 
 __all__ = [
     "DynamicEventTimeSessionWindows",
@@ -60,59 +53,8 @@ class _SessionWindows(MergingWindowAssigner[T_contra, TimeWindow]):
         merge_time_windows(windows, callback)
 
 
-class _EventTimeSessions(_SessionWindows[T_contra]):
-    """Assigns a window that begins at the timestamp of the record."""
-
-    @abstractmethod
-    def gap_of(self, element: T_contra) -> int:
-        """Return the gap that follows a record, in milliseconds."""
-
-    def assign_windows(
-        self, element: T_contra, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        """Return a window from the timestamp of the record to the end of its gap."""
-        del context
-        if timestamp == NO_TIMESTAMP:
-            raise without_timestamp(self)
-        return [TimeWindow(timestamp, timestamp + self.gap_of(element))]
-
-    def get_default_trigger(self, env: Any = None) -> Trigger[T_contra, TimeWindow]:
-        """Return an `EventTimeTrigger`."""
-        del env
-        return EventTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        """Return True."""
-        return True
-
-
-class _ProcessingTimeSessions(_SessionWindows[T_contra]):
-    """Assigns a window that begins at the time of the clock."""
-
-    @abstractmethod
-    def gap_of(self, element: T_contra) -> int:
-        """Return the gap that follows a record, in milliseconds."""
-
-    def assign_windows(
-        self, element: T_contra, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        """Return a window from the time of the clock to the end of the record's gap."""
-        del timestamp
-        now = context.get_current_processing_time()
-        return [TimeWindow(now, now + self.gap_of(element))]
-
-    def get_default_trigger(self, env: Any = None) -> Trigger[T_contra, TimeWindow]:
-        """Return a `ProcessingTimeTrigger`."""
-        del env
-        return ProcessingTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        """Return False."""
-        return False
-
-
-class _StaticGap:
-    """The same gap for all records.
+class _StaticGap(_SessionWindows[Any]):
+    """Sessions with the same gap for all records.
 
     Arguments:
         gap: the gap, in milliseconds.
@@ -121,17 +63,17 @@ class _StaticGap:
     def __init__(self, gap: DurationLike) -> None:
         self.gap = milliseconds_of(f"the gap of {type(self).__name__}", gap, least=1)
 
-    def gap_of(self, element: Any) -> int:
-        """Return the gap, in milliseconds."""
+    def windows_at(self, time: int, element: Any) -> list[TimeWindow]:
+        """Return a window from the time of a record to the end of its gap."""
         del element
-        return self.gap
+        return [TimeWindow(time, time + self.gap)]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.gap})"
 
 
-class _DynamicGap(Generic[T_contra]):
-    """A gap that depends on the record.
+class _DynamicGap(_SessionWindows[T_contra]):
+    """Sessions with a gap that depends on the record.
 
     Arguments:
         extractor: returns the gap of a record.
@@ -142,8 +84,8 @@ class _DynamicGap(Generic[T_contra]):
             check_argument_count("with_dynamic_gap", extractor, 1, "(record)")
         self.extractor = extractor
 
-    def gap_of(self, element: T_contra) -> int:
-        """Return the gap that follows a record, in milliseconds."""
+    def windows_at(self, time: int, element: T_contra) -> list[TimeWindow]:
+        """Return a window from the time of a record to the end of its gap."""
         extractor = self.extractor
         if isinstance(extractor, SessionWindowTimeGapExtractor):
             gap = extractor.extract(element)
@@ -154,13 +96,13 @@ class _DynamicGap(Generic[T_contra]):
                 f"the gap of a session is a whole number of milliseconds of at least 1, and the "
                 f"extractor of {type(self).__name__} returned {gap!r}"
             )
-        return gap
+        return [TimeWindow(time, time + gap)]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
 
-class DynamicEventTimeSessionWindows(_DynamicGap[T_contra], _EventTimeSessions[T_contra]):
+class DynamicEventTimeSessionWindows(_DynamicGap[T_contra], EventTimeAssigner[T_contra]):
     """Sessions by event time, with a gap that depends on the record.
 
     (Flink: `DynamicEventTimeSessionWindows`.)
@@ -179,7 +121,7 @@ class DynamicEventTimeSessionWindows(_DynamicGap[T_contra], _EventTimeSessions[T
         return DynamicEventTimeSessionWindows(extractor)
 
 
-class DynamicProcessingTimeSessionWindows(_DynamicGap[T_contra], _ProcessingTimeSessions[T_contra]):
+class DynamicProcessingTimeSessionWindows(_DynamicGap[T_contra], ProcessingTimeAssigner[T_contra]):
     """Sessions by processing time, with a gap that depends on the record.
 
     (Flink: `DynamicProcessingTimeSessionWindows`.)
@@ -195,7 +137,7 @@ class DynamicProcessingTimeSessionWindows(_DynamicGap[T_contra], _ProcessingTime
         return DynamicProcessingTimeSessionWindows(extractor)
 
 
-class EventTimeSessionWindows(_StaticGap, _EventTimeSessions[Any]):
+class EventTimeSessionWindows(_StaticGap, EventTimeAssigner[Any]):
     """Sessions by event time: a session ends when no record has arrived for the length of the gap.
 
     Two records whose timestamps differ by the gap or less belong to one session.
@@ -219,7 +161,7 @@ class EventTimeSessionWindows(_StaticGap, _EventTimeSessions[Any]):
         return DynamicEventTimeSessionWindows(extractor)
 
 
-class ProcessingTimeSessionWindows(_StaticGap, _ProcessingTimeSessions[Any]):
+class ProcessingTimeSessionWindows(_StaticGap, ProcessingTimeAssigner[Any]):
     """Sessions by processing time. (Flink: `ProcessingTimeSessionWindows`.)
 
     Examples:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.state import ReducingStateDescriptor
-from penstock.dataflow.windows.trigger import Trigger, TriggerResult
+from penstock.dataflow.windows.trigger import BuiltInTrigger, Trigger, TriggerResult
 
 __all__ = [
     "ContinuousEventTimeTrigger",
@@ -18,7 +19,79 @@ __all__ = [
 CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 
 
-class EventTimeTrigger(Trigger):
+class _TimeTrigger(BuiltInTrigger):
+    """Fires at times of one kind: of event time, or of processing time."""
+
+    def can_merge(self) -> bool:
+        """Return True."""
+        return True
+
+    @staticmethod
+    @abstractmethod
+    def _now(ctx: Trigger.TriggerContext) -> int:
+        """Return the current time."""
+
+    @staticmethod
+    @abstractmethod
+    def _register_timer(time: int, ctx: Trigger.TriggerContext) -> None:
+        """Register a timer for `time`."""
+
+    @staticmethod
+    @abstractmethod
+    def _delete_timer(time: int, ctx: Trigger.TriggerContext) -> None:
+        """Delete the timer for `time`."""
+
+
+class _ByEventTime(_TimeTrigger):
+    """Uses the timers of event time."""
+
+    @staticmethod
+    def _now(ctx: Trigger.TriggerContext) -> int:
+        return ctx.get_current_watermark()
+
+    @staticmethod
+    def _register_timer(time: int, ctx: Trigger.TriggerContext) -> None:
+        ctx.register_event_time_timer(time)
+
+    @staticmethod
+    def _delete_timer(time: int, ctx: Trigger.TriggerContext) -> None:
+        ctx.delete_event_time_timer(time)
+
+
+class _ByProcessingTime(_TimeTrigger):
+    """Uses the timers of processing time."""
+
+    @staticmethod
+    def _now(ctx: Trigger.TriggerContext) -> int:
+        return ctx.get_current_processing_time()
+
+    @staticmethod
+    def _register_timer(time: int, ctx: Trigger.TriggerContext) -> None:
+        ctx.register_processing_time_timer(time)
+
+    @staticmethod
+    def _delete_timer(time: int, ctx: Trigger.TriggerContext) -> None:
+        ctx.delete_processing_time_timer(time)
+
+
+class _EndTrigger(_TimeTrigger):
+    """Fires at the end of the window."""
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        """Register a timer for the end of the new window, unless it has passed already.
+
+        If the watermark has passed it, the record that led to the merge fires the window.
+        """
+        end = window.max_timestamp()
+        if end > self._now(ctx):
+            self._register_timer(end, ctx)
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Delete the timer for the end of the window."""
+        self._delete_timer(window.max_timestamp(), ctx)
+
+
+class EventTimeTrigger(_EndTrigger, _ByEventTime):
     """Fires when the watermark passes the end of the window, and for each later record.
 
     (Flink: `EventTimeTrigger`.)
@@ -44,37 +117,13 @@ class EventTimeTrigger(Trigger):
         ctx.register_event_time_timer(end)
         return CONTINUE
 
-    def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
-        """Do nothing."""
-        del time, window, ctx
-        return CONTINUE
-
     def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Fire at the end of the window."""
         del ctx
         return FIRE if time == window.max_timestamp() else CONTINUE
 
-    def can_merge(self) -> bool:
-        """Return True."""
-        return True
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
-        """Register a timer for the end of the new window, unless it has passed already.
-
-        If it has passed, the record that led to the merge fires the window.
-        """
-        end = window.max_timestamp()
-        if end > ctx.get_current_watermark():
-            ctx.register_event_time_timer(end)
-
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
-        """Delete the timer for the end of the window."""
-        ctx.delete_event_time_timer(window.max_timestamp())
-
-
-class ProcessingTimeTrigger(Trigger):
+class ProcessingTimeTrigger(_EndTrigger, _ByProcessingTime):
     """Fires when the clock passes the end of the window. (Flink: `ProcessingTimeTrigger`.)
 
     Examples:
@@ -102,27 +151,8 @@ class ProcessingTimeTrigger(Trigger):
         del time, window, ctx
         return FIRE
 
-    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """Do nothing."""
-        del time, window, ctx
-        return CONTINUE
 
-    def can_merge(self) -> bool:
-        """Return True."""
-        return True
-
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
-        """Register a timer for the end of the new window, unless it has passed already."""
-        end = window.max_timestamp()
-        if end > ctx.get_current_processing_time():
-            ctx.register_processing_time_timer(end)
-
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
-        """Delete the timer for the end of the window."""
-        ctx.delete_processing_time_timer(window.max_timestamp())
-
-
-class _ContinuousTrigger(Trigger):
+class _ContinuousTrigger(_TimeTrigger):
     """Fires at each multiple of an interval.
 
     Arguments:
@@ -134,20 +164,44 @@ class _ContinuousTrigger(Trigger):
         #: The next time at which the window fires. After a merge it is the earliest one.
         self.next_fire = ReducingStateDescriptor("fire-time", min)
 
-    def can_merge(self) -> bool:
-        """Return True."""
-        return True
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        """Register a timer for the earliest time at which one of the windows was to fire."""
+        del window
+        ctx.merge_partitioned_state(self.next_fire)
+        time = ctx.get_partitioned_state(self.next_fire).get()
+        if time is not None:
+            self._register_timer(time, ctx)
 
-    def next_after(self, time: int, window: Any) -> int:
-        """Return the next time to fire after `time`: after the interval, or the window's end.
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Delete the timer and the state of the window."""
+        del window
+        state = ctx.get_partitioned_state(self.next_fire)
+        time = state.get()
+        if time is not None:
+            self._delete_timer(time, ctx)
+            state.clear()
+
+    def _end_interval(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Fire if an interval ends at `time`, and begin the next interval."""
+        state = ctx.get_partitioned_state(self.next_fire)
+        if state.get() != time:
+            return CONTINUE
+        state.clear()
+        self._fire_after(time, window, ctx, state)
+        return FIRE
+
+    def _fire_after(self, time: int, window: Any, ctx: Trigger.TriggerContext, state: Any) -> None:
+        """Register a timer for an interval after `time`, or for the window's end.
 
         The end may have passed: windows by event time may have a trigger by processing time.
         """
         end: int = window.max_timestamp()
-        return min(time + self.interval, end) if time < end else time + self.interval
+        next_fire = min(time + self.interval, end) if time < end else time + self.interval
+        state.add(next_fire)
+        self._register_timer(next_fire, ctx)
 
 
-class ContinuousEventTimeTrigger(_ContinuousTrigger):
+class ContinuousEventTimeTrigger(_ContinuousTrigger, _ByEventTime):
     """Fires when the watermark passes a multiple of an interval, and at the end of the window.
 
     (Flink: `ContinuousEventTimeTrigger`.)
@@ -174,51 +228,17 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
         ctx.register_event_time_timer(end)
         state = ctx.get_partitioned_state(self.next_fire)
         if state.get() is None:
-            self._register(timestamp - timestamp % self.interval, window, ctx, state)
-        return CONTINUE
-
-    def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
-        """Do nothing."""
-        del time, window, ctx
+            self._fire_after(timestamp - timestamp % self.interval, window, ctx, state)
         return CONTINUE
 
     def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Fire at the end of the window, and at the end of each interval."""
         if time == window.max_timestamp():
             return FIRE
-        state = ctx.get_partitioned_state(self.next_fire)
-        if state.get() != time:
-            return CONTINUE
-        state.clear()
-        self._register(time, window, ctx, state)
-        return FIRE
-
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
-        """Register a timer for the earliest time at which one of the windows was to fire."""
-        del window
-        ctx.merge_partitioned_state(self.next_fire)
-        time = ctx.get_partitioned_state(self.next_fire).get()
-        if time is not None:
-            ctx.register_event_time_timer(time)
-
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
-        """Delete the timer and the state of the window."""
-        del window
-        state = ctx.get_partitioned_state(self.next_fire)
-        time = state.get()
-        if time is not None:
-            ctx.delete_event_time_timer(time)
-            state.clear()
-
-    def _register(self, time: int, window: Any, ctx: Trigger.TriggerContext, state: Any) -> None:
-        time = self.next_after(time, window)
-        state.add(time)
-        ctx.register_event_time_timer(time)
+        return self._end_interval(time, window, ctx)
 
 
-class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
+class ContinuousProcessingTimeTrigger(_ContinuousTrigger, _ByProcessingTime):
     """Fires when the clock passes a multiple of an interval.
 
     (Flink: `ContinuousProcessingTimeTrigger`.)
@@ -242,43 +262,11 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
         state = ctx.get_partitioned_state(self.next_fire)
         if state.get() is None:
             now = ctx.get_current_processing_time()
-            self._register(now - now % self.interval, window, ctx, state)
+            self._fire_after(now - now % self.interval, window, ctx, state)
         return CONTINUE
 
     def on_processing_time(
         self, time: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         """Fire at the end of each interval."""
-        state = ctx.get_partitioned_state(self.next_fire)
-        if state.get() != time:
-            return CONTINUE
-        state.clear()
-        self._register(time, window, ctx, state)
-        return FIRE
-
-    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """Do nothing."""
-        del time, window, ctx
-        return CONTINUE
-
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
-        """Register a timer for the earliest time at which one of the windows was to fire."""
-        del window
-        ctx.merge_partitioned_state(self.next_fire)
-        time = ctx.get_partitioned_state(self.next_fire).get()
-        if time is not None:
-            ctx.register_processing_time_timer(time)
-
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
-        """Delete the timer and the state of the window."""
-        del window
-        state = ctx.get_partitioned_state(self.next_fire)
-        time = state.get()
-        if time is not None:
-            ctx.delete_processing_time_timer(time)
-            state.clear()
-
-    def _register(self, time: int, window: Any, ctx: Trigger.TriggerContext, state: Any) -> None:
-        time = self.next_after(time, window)
-        state.add(time)
-        ctx.register_processing_time_timer(time)
+        return self._end_interval(time, window, ctx)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection
 from typing import Any
 
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.time.watermark import NO_TIMESTAMP
+from penstock.dataflow.type_variables import T_contra
 from penstock.dataflow.windows.time_triggers import EventTimeTrigger, ProcessingTimeTrigger
 from penstock.dataflow.windows.trigger import Trigger
 from penstock.dataflow.windows.window import TimeWindow
 from penstock.dataflow.windows.window_assigner import WindowAssigner
 
 __all__ = [
+    "EventTimeAssigner",
+    "ProcessingTimeAssigner",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
     "TumblingEventTimeWindows",
@@ -31,8 +35,25 @@ def without_timestamp(assigner: object) -> JobError:
     )
 
 
-class _EventTimeAssigner(WindowAssigner[Any, TimeWindow]):
-    def get_default_trigger(self, env: Any = None) -> Trigger:
+class _TimeAssigner(WindowAssigner[T_contra, TimeWindow]):
+    @abstractmethod
+    def windows_at(self, time: int, element: T_contra) -> Collection[TimeWindow]:
+        """Return the windows of a record at the given time."""
+
+
+class EventTimeAssigner(_TimeAssigner[T_contra]):
+    """Chooses the windows of a record by its timestamp."""
+
+    def assign_windows(
+        self, element: T_contra, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        """Return the windows of a record at its timestamp."""
+        del context
+        if timestamp == NO_TIMESTAMP:
+            raise without_timestamp(self)
+        return self.windows_at(timestamp, element)
+
+    def get_default_trigger(self, env: Any = None) -> Trigger[T_contra, TimeWindow]:
         """Return an `EventTimeTrigger`."""
         del env
         return EventTimeTrigger()
@@ -42,8 +63,17 @@ class _EventTimeAssigner(WindowAssigner[Any, TimeWindow]):
         return True
 
 
-class _ProcessingTimeAssigner(WindowAssigner[Any, TimeWindow]):
-    def get_default_trigger(self, env: Any = None) -> Trigger:
+class ProcessingTimeAssigner(_TimeAssigner[T_contra]):
+    """Chooses the windows of a record by the time of the clock."""
+
+    def assign_windows(
+        self, element: T_contra, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        """Return the windows of a record at the time of the clock."""
+        del timestamp
+        return self.windows_at(context.get_current_processing_time(), element)
+
+    def get_default_trigger(self, env: Any = None) -> Trigger[T_contra, TimeWindow]:
         """Return a `ProcessingTimeTrigger`."""
         del env
         return ProcessingTimeTrigger()
@@ -53,7 +83,7 @@ class _ProcessingTimeAssigner(WindowAssigner[Any, TimeWindow]):
         return False
 
 
-class _TumblingWindows(WindowAssigner[Any, TimeWindow]):
+class _TumblingWindows:
     """Divides time into windows of equal length.
 
     Arguments:
@@ -71,8 +101,9 @@ class _TumblingWindows(WindowAssigner[Any, TimeWindow]):
                 f"{self.offset} ms"
             )
 
-    def windows_at(self, time: int) -> list[TimeWindow]:
+    def windows_at(self, time: int, element: Any) -> list[TimeWindow]:
         """Return the window that contains a time, in a list."""
+        del element
         start = time - (time - self.offset) % self.size
         return [TimeWindow(start, start + self.size)]
 
@@ -80,7 +111,7 @@ class _TumblingWindows(WindowAssigner[Any, TimeWindow]):
         return f"{type(self).__name__}({self.size}, {self.offset})"
 
 
-class TumblingEventTimeWindows(_TumblingWindows, _EventTimeAssigner):
+class TumblingEventTimeWindows(_TumblingWindows, EventTimeAssigner[Any]):
     """Divides event time into windows of equal length.
 
         stream.key_by(lambda visit: visit.user) \\
@@ -106,17 +137,8 @@ class TumblingEventTimeWindows(_TumblingWindows, _EventTimeAssigner):
         """
         return TumblingEventTimeWindows(size, 0 if offset is None else offset)
 
-    def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        """Return the window that contains the timestamp of the record."""
-        del element, context
-        if timestamp == NO_TIMESTAMP:
-            raise without_timestamp(self)
-        return self.windows_at(timestamp)
 
-
-class TumblingProcessingTimeWindows(_TumblingWindows, _ProcessingTimeAssigner):
+class TumblingProcessingTimeWindows(_TumblingWindows, ProcessingTimeAssigner[Any]):
     """Divides processing time into windows of equal length.
 
     (Flink: `TumblingProcessingTimeWindows`.)
@@ -130,15 +152,8 @@ class TumblingProcessingTimeWindows(_TumblingWindows, _ProcessingTimeAssigner):
         """Return an assigner for windows of length `size`; see `TumblingEventTimeWindows.of`."""
         return TumblingProcessingTimeWindows(size, 0 if offset is None else offset)
 
-    def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        """Return the window that contains the time of the clock."""
-        del element, timestamp
-        return self.windows_at(context.get_current_processing_time())
 
-
-class _SlidingWindows(WindowAssigner[Any, TimeWindow]):
+class _SlidingWindows:
     """Divides time into windows of equal length that overlap.
 
     Arguments:
@@ -158,11 +173,12 @@ class _SlidingWindows(WindowAssigner[Any, TimeWindow]):
                 f"{self.offset} ms"
             )
 
-    def windows_at(self, time: int) -> list[TimeWindow]:
+    def windows_at(self, time: int, element: Any) -> list[TimeWindow]:
         """Return the windows that contain a time, the latest first.
 
         There is none if the slide is longer than the size and the time lies between two windows.
         """
+        del element
         size, slide = self.size, self.slide
         last = time - (time - self.offset) % slide
         return [TimeWindow(start, start + size) for start in range(last, time - size, -slide)]
@@ -171,7 +187,7 @@ class _SlidingWindows(WindowAssigner[Any, TimeWindow]):
         return f"{type(self).__name__}({self.size}, {self.slide}, {self.offset})"
 
 
-class SlidingEventTimeWindows(_SlidingWindows, _EventTimeAssigner):
+class SlidingEventTimeWindows(_SlidingWindows, EventTimeAssigner[Any]):
     """Divides event time into windows of equal length that overlap.
 
     (Flink: `SlidingEventTimeWindows`.)
@@ -194,17 +210,8 @@ class SlidingEventTimeWindows(_SlidingWindows, _EventTimeAssigner):
         """
         return SlidingEventTimeWindows(size, slide, 0 if offset is None else offset)
 
-    def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        """Return the windows that contain the timestamp of the record, the latest first."""
-        del element, context
-        if timestamp == NO_TIMESTAMP:
-            raise without_timestamp(self)
-        return self.windows_at(timestamp)
 
-
-class SlidingProcessingTimeWindows(_SlidingWindows, _ProcessingTimeAssigner):
+class SlidingProcessingTimeWindows(_SlidingWindows, ProcessingTimeAssigner[Any]):
     """Divides processing time into windows of equal length that overlap.
 
     (Flink: `SlidingProcessingTimeWindows`.)
@@ -220,10 +227,3 @@ class SlidingProcessingTimeWindows(_SlidingWindows, _ProcessingTimeAssigner):
     ) -> SlidingProcessingTimeWindows:
         """Return an assigner for windows of length `size` that begin every `slide`."""
         return SlidingProcessingTimeWindows(size, slide, 0 if offset is None else offset)
-
-    def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        """Return the windows that contain the time of the clock, the latest first."""
-        del element, timestamp
-        return self.windows_at(context.get_current_processing_time())

@@ -11,7 +11,7 @@ from penstock.dataflow.state import StateDescriptor
 from penstock.dataflow.type_variables import S, T_contra
 from penstock.dataflow.windows.window import W_contra
 
-__all__ = ["Trigger", "TriggerResult"]
+__all__ = ["BuiltInTrigger", "Trigger", "TriggerResult"]
 
 
 class TriggerResult(Enum):
@@ -148,3 +148,21 @@ class Trigger(ABC, Generic[T_contra, W_contra]):
     @abstractmethod
     def clear(self, window: W_contra, ctx: Trigger.TriggerContext) -> None:
         """Delete the timers and the state of a window, because the window is removed."""
+
+
+class BuiltInTrigger(Trigger[T_contra, W_contra]):
+    """The base of the built-in triggers, which use at most one kind of timers."""
+
+    def on_processing_time(
+        self, time: int, window: W_contra, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Do nothing, because the trigger registers no processing-time timers."""
+        del time, window, ctx
+        return TriggerResult.CONTINUE
+
+    def on_event_time(
+        self, time: int, window: W_contra, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Do nothing, because the trigger registers no event-time timers."""
+        del time, window, ctx
+        return TriggerResult.CONTINUE

@@ -391,7 +391,7 @@ def test_windows_have_each_row_once_and_drop_late_rows(assigner, columns, seed):
             pairs = list(zip(rows[part], times[part], strict=True))
             harness.process_elements(pairs)
             for row, time in pairs:
-                for window in assigner.windows_at(time):
+                for window in assigner.windows_at(time, None):
                     if window.end - 1 > watermark:
                         windows[row["k"], window.start, window.end].add(row)
             harness = restored(rng, harness)

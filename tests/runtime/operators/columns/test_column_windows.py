@@ -282,7 +282,9 @@ def test_a_job_has_sessions_over_columns(assigner: Any, mode: Any) -> None:
 def spans(assigner: Any, times: list[int]) -> list[tuple[tuple[int, int], int]]:
     """The windows of sorted times, each with its number of times."""
     if not isinstance(assigner, EventTimeSessionWindows):
-        found = Counter(tuple(window) for time in times for window in assigner.windows_at(time))
+        found = Counter(
+            tuple(window) for time in times for window in assigner.windows_at(time, None)
+        )
         return list(found.items())  # type: ignore[arg-type]
     begins = [0, *(at for at in range(1, len(times)) if times[at] - times[at - 1] > 6), len(times)]
     pieces = [times[begin:end] for begin, end in pairwise(begins)]
