@@ -51,6 +51,7 @@ class Settings:
         parallelism: number of workers.
         heartbeat_timeout: seconds of silence after which a worker is dead.
         parts: the records come in so many parts, all but the first when they are let go.
+        aims: kills to come, as of `Aims`; the counting job takes none.
     """
 
     folder: Path
@@ -62,6 +63,7 @@ class Settings:
     parallelism: int = 2
     heartbeat_timeout: float = 50.0
     parts: int = 1
+    aims: tuple[tuple[str, str], ...] = ()
 
     @property
     def output(self) -> Path:

@@ -54,7 +54,6 @@ class LoopSettings(Settings):
         memory: of each worker, in bytes.
         unbounded: the numbers never end.
         full_disk: once output was published, no file of a worker may grow beyond `FULL_BYTES`.
-        aims: kills to come, as of `Aims`.
         gated: other kills are to come; that they have, a `Killer` says with the gate.
         rounds: so often a number goes round all keys at most while it is kept from its last visit;
             here that takes a minute and more.
@@ -70,7 +69,6 @@ class LoopSettings(Settings):
     memory: int = 512 * 1024 * 1024
     unbounded: bool = False
     full_disk: bool = False
-    aims: tuple[tuple[str, str], ...] = ()
     gated: bool = False
     rounds: int = 6
 

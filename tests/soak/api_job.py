@@ -41,10 +41,11 @@ from penstock import (
     async_retry_predicates,
 )
 from tests.processes.aims import Aims
-from tests.processes.harness import Settings, compared
+from tests.processes.harness import Settings
 from tests.processes.parts import PartedSource
+from tests.soak.killing import Verdict
 
-__all__ = ["FUNCTION_PHASES", "ApiSettings", "api_job", "history"]
+__all__ = ["FUNCTION_PHASES", "ApiSettings", "api_job", "verdict"]
 
 #: Aims at the functions of the job.
 FUNCTION_PHASES = ("pair joined", "request in flight", "request repeated", "batch mapped")
@@ -75,7 +76,6 @@ class ApiSettings(Settings):
         ordered: requests are ordered, on a stream with keys.
         capacity: requests in flight of a subtask.
         text: characters in every eighth record, which the join holds.
-        aims: kills to come, as of `Aims`.
     """
 
     count: int = 6_000
@@ -87,7 +87,6 @@ class ApiSettings(Settings):
     ordered: bool = False
     capacity: int = 50
     text: int = 0
-    aims: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -327,10 +326,9 @@ def expected(settings: ApiSettings) -> set[Any]:
     return facts
 
 
-def history(settings: ApiSettings) -> tuple[int, int, Counter[str], list[Any]]:
-    """How much is missing, how much is doubled or wrong, what happened, and what is wrong."""
-    facts, wanted = seen(settings), expected(settings)
-    missing, extra = compared(facts, wanted)
+def verdict(settings: ApiSettings) -> Verdict:
+    """Compare what came out of a job with what must come out of it."""
+    facts = seen(settings)
     notes = Notes(settings.folder)
     pairs = len(joined(settings))
     happened = Counter(
@@ -339,6 +337,4 @@ def history(settings: ApiSettings) -> tuple[int, int, Counter[str], list[Any]]:
         again=notes.count("requests") - pairs,
         restored=notes.count("restored"),
     )
-    wrong = [("lost", *fact) for fact in sorted(wanted - facts.keys(), key=str)[:5]]
-    more = [fact for fact, times in facts.items() if times > 1 or fact not in wanted]
-    return missing, extra, happened, wrong + [("doubled", *fact) for fact in more[:5]]
+    return Verdict.of_facts(facts, expected(settings), happened)

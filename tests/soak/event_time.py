@@ -15,26 +15,18 @@ among it. A result that is wrong counts as doubled, and the right one in its pla
 from __future__ import annotations
 
 import random
-import shutil
 import sys
-import tempfile
-from collections import Counter
-from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
-import click
-
-from penstock import CheckpointingMode, StreamExecutionEnvironment
-from tests.processes.aims import strikes
-from tests.processes.harness import Killer, run_to_the_end
-from tests.soak.event_time_job import FUNCTION_PHASES, TimedSettings, history, timed_job
-from tests.soak.soak import soaking
+from penstock import CheckpointingMode
+from tests.soak.event_time_job import FUNCTION_PHASES, TimedSettings, timed_job, verdict
+from tests.soak.killing import command, draw_aims, kill_jobs
 
 PHASES = (*FUNCTION_PHASES, "state written", "acknowledged", "published", "committing")
 
 
 def _settings(rng: random.Random, folder: Path, kills: int, readers: int) -> TimedSettings:
-    """A job; two of three are killed with an aim and the others at random."""
     # With one reader tasks have one input each, so that there is nothing to align; with two
     # readers nothing is late.
     phases = [phase for phase in PHASES if readers == 1 or phase != "late record"]
@@ -43,10 +35,6 @@ def _settings(rng: random.Random, folder: Path, kills: int, readers: int) -> Tim
         phases += ["log written", "replaying"]
     elif readers == 2:
         phases += ["before the cut"]
-    aims: list[tuple[str, str]] = []
-    if rng.random() < 0.67:
-        chosen = rng.choices(phases, k=kills)
-        aims = [(phase, rng.choice(["worker", "worker", "jobmanager"])) for phase in chosen]
     return TimedSettings(
         folder,
         count=rng.choice([6_000, 12_000]),
@@ -58,58 +46,27 @@ def _settings(rng: random.Random, folder: Path, kills: int, readers: int) -> Tim
         readers=readers,
         mode=mode,
         at_source=rng.random() < 0.5,
-        aims=tuple(aims),
+        aims=draw_aims(rng, phases, kills),
     )
 
 
-@click.command()
-@click.option("--kills", default=100, show_default=True, help="How many kills in all.")
-@click.option("--seed", type=int, help="Decides about everything random; printed at the start.")
+@command()
 def main(kills: int, seed: int | None) -> None:
     """Kill jobs with event time and count what is lost or doubled."""
-    lost = doubled = 0
-    phases: Counter[str] = Counter()
-    results: Counter[str] = Counter()
-    with soaking(kills, seed) as (rng, console, told):
-        while phases.total() < kills:
-            folder = Path(tempfile.mkdtemp(prefix="penstock-soak-"))
-            wanted = min(kills - phases.total(), rng.randint(4, 9))
-            # Also the shortest run has late records.
-            readers = rng.choice([1, 1, 2]) if phases else 1
-            settings = _settings(rng, folder, wanted, readers)
-            killer = Killer(
-                random.Random(rng.random()),
-                0 if settings.aims else wanted,
-                ("worker", "worker", "jobmanager", "both"),
-                after_snapshots=rng.choice([None, 1]),
-            )
-            at = [1, 2, 3] if settings.readers == 2 and rng.random() < 0.3 else [2]
+    number = count()
 
-            def job(settings: TimedSettings, at: list[int] = at) -> StreamExecutionEnvironment:
-                return timed_job(replace(settings, parallelism=rng.choice(at)))
+    def draw(rng: random.Random, folder: Path, wanted: int) -> tuple[TimedSettings, list[int]]:
+        # Also the shortest run has late records.
+        readers = rng.choice([1, 1, 2]) if next(number) else 1
+        settings = _settings(rng, folder, wanted, readers)
+        return settings, [1, 2, 3] if readers == 2 and rng.random() < 0.3 else [2]
 
-            run_to_the_end(settings, killer, job=job)
-            struck = strikes(folder)
-            phases.update(strike["phase"] for strike in struck)
-            phases.update("at random" for _ in killer.killed)
-            missing, extra, kinds, examples = history(settings)
-            lost, doubled = lost + missing, doubled + extra
-            results += kinds
-            told(phases.total())
-            if missing or extra:
-                wrong = f"lost {missing}, doubled {extra} in {settings} at {at}"
-                console.print(f"{wrong}: {examples} {struck} {killer.killed}")
-            else:
-                shutil.rmtree(folder)
-    timers = results["timer"] + results["clock timer"]
-    by_phase = " · ".join(f"{phase} {count}" for phase, count in phases.most_common())
-    console.print(
-        f"kills {phases.total()} · lost {lost} · doubled {doubled} · "
-        f"sessions {results['session']} · timers {timers} · late {results['late']} · "
-        f"by phase: {by_phase}",
-        soft_wrap=True,
-    )
-    sys.exit(0 if lost == doubled == 0 and timers and results["late"] else 1)
+    sums = kill_jobs(kills, seed, draw, timed_job, lambda settings, _: verdict(settings))
+    happened = sums.happened
+    timers, late = happened["timer"] + happened["clock timer"], happened["late"]
+    counts = (f"sessions {happened['session']}", f"timers {timers}", f"late {late}")
+    print(sums.line(*counts, f"by phase: {sums.by_phase()}"))
+    sys.exit(0 if sums.right and timers and late else 1)
 
 
 if __name__ == "__main__":

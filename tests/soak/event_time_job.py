@@ -43,10 +43,11 @@ from penstock import (
 )
 from penstock.dataflow.time import MAX_WATERMARK, MIN_WATERMARK
 from tests.processes.aims import Aims
-from tests.processes.harness import Settings, committed, compared
+from tests.processes.harness import Settings, committed
 from tests.processes.parts import PartedSource
+from tests.soak.killing import Verdict
 
-__all__ = ["FUNCTION_PHASES", "TimedSettings", "history", "timed_job"]
+__all__ = ["FUNCTION_PHASES", "TimedSettings", "verdict", "timed_job"]
 
 #: Aims at the functions of the job.
 FUNCTION_PHASES = ("timer fires", "clock timer fires", "session ends", "late record")
@@ -71,7 +72,6 @@ class TimedSettings(Settings):
         readers: subtasks of the source; with one of them there are late records.
         mode: of the snapshots.
         at_source: watermarks come from the source, else from an operator after it.
-        aims: kills to come, as of `Aims`.
     """
 
     count: int = 15_000
@@ -80,7 +80,6 @@ class TimedSettings(Settings):
     readers: int = 1
     mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
     at_source: bool = True
-    aims: tuple[tuple[str, str], ...] = ()
 
     @property
     def late_output(self) -> Any:
@@ -382,13 +381,10 @@ class Naive:
         self.watermark = watermark
 
 
-def history(settings: TimedSettings) -> tuple[int, int, Counter[str], list[Any]]:
-    """How much is missing, how much is doubled or wrong, what came by kind, and what is wrong."""
-    facts, wanted = seen(settings), expected(settings)
-    missing, extra = compared(facts, wanted)
+def verdict(settings: TimedSettings) -> Verdict:
+    """Compare what came out of a job with what must come out of it, and count it by kind."""
+    facts = seen(settings)
     kinds: Counter[str] = Counter()
     for fact, times in facts.items():
         kinds[fact[0]] += times
-    wrong = [("lost", *fact) for fact in sorted(wanted - facts.keys(), key=str)[:5]]
-    more = [fact for fact, times in facts.items() if times > 1 or fact not in wanted]
-    return missing, extra, kinds, wrong + [("doubled", *fact) for fact in more[:5]]
+    return Verdict.of_facts(facts, expected(settings), kinds)

@@ -29,13 +29,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 from pyspark.sql import SparkSession
 
 from penstock import RestartStrategies, StoreError, StreamExecutionEnvironment
 from penstock.connectors.spark import SparkTableSource, spark_session
 from tests.processes.harness import Killer, run
-from tests.soak.soak import soaking
+from tests.soak.killing import Sums, Verdict, command, soaking
 from tests.spark.dying_sink import POINTS, REPLACING, DyingSink
 
 ROWS, WORDS, PARTS = 20_000, 97, 3
@@ -212,40 +211,34 @@ def _ran_to_the_end(
 # ---- all
 
 
-@click.command()
-@click.option("--kills", default=30, show_default=True, help="How many kills in all.")
-@click.option("--seed", type=int, help="Decides about everything random; printed at the start.")
+@command(kills=30)
 def main(kills: int, seed: int | None) -> None:
     """Kill jobs between Spark tables at random and count what is lost or doubled."""
     place = Path(tempfile.mkdtemp(prefix="penstock-soak-"))
     own = {"spark.local.dir": f"{place}/local", "spark.sql.warehouse.dir": f"{place}/tables"}
     spark = spark_session(SESSION | own)
-    total = Result(Counter(), 0, 0)
+    sums = Sums()
     number = 0
     with soaking(kills, seed) as (rng, console, told):
-        while total.kills.total() < kills:
+        while sums.kills.total() < kills:
             # The job of the stream starts a JVM each time it is killed, so it comes less often.
             job, most = (stream_to_table, 3) if number % 3 == 1 else (table_to_table, 8)
             folder = place / f"job-{number}"
             folder.mkdir()
             number += 1
-            result = job(spark, rng, folder, min(most, kills - total.kills.total()))
-            total.kills += result.kills
-            total.lost, total.doubled = total.lost + result.lost, total.doubled + result.doubled
-            told(total.kills.total())
+            result = job(spark, rng, folder, min(most, kills - sums.kills.total()))
+            sums.kills += result.kills
+            sums.add(Verdict(result.lost, result.doubled))
+            told(sums.kills.total())
             if result.lost or result.doubled:
                 console.print(f"{job.__name__}: {result} in {folder}")
             else:
                 shutil.rmtree(folder)
     spark.stop()
-    if not total.lost and not total.doubled:
+    if sums.right:
         shutil.rmtree(place)
-    by_kind = " · ".join(f"{kind} {count}" for kind, count in total.kills.most_common())
-    console.print(
-        f"kills {total.kills.total()} · lost {total.lost} · doubled {total.doubled} · {by_kind}",
-        soft_wrap=True,
-    )
-    sys.exit(0 if total.lost == total.doubled == 0 else 1)
+    print(sums.line(sums.by_phase()))
+    sys.exit(0 if sums.right else 1)
 
 
 if __name__ == "__main__":
