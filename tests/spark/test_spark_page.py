@@ -1,8 +1,15 @@
-"""The first program of the page on Spark is run as it stands there; the demo."""
+"""The first program of the page on Spark, and the examples of the classes, are run; the demo."""
 
+import doctest
 import re
 from collections import Counter
 from pathlib import Path
+
+import pytest
+
+import penstock.connectors.spark as connectors
+from penstock import StreamExecutionEnvironment
+from penstock.connectors.spark import SparkStreamSource, SparkTableSink, SparkTableSource
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guides" / "spark.md"
@@ -17,6 +24,18 @@ def test_the_tables_of_the_page(spark, tmp_path, monkeypatch):
     spark.sql("CREATE TABLE counts (module STRING, n BIGINT) USING parquet")
     exec(program, {"__name__": "__main__"})
     assert dict(spark.table("counts").collect()) == Counter(module for module, _ in lines)
+
+
+@pytest.mark.parametrize("cls", [SparkTableSource, SparkStreamSource, SparkTableSink])
+def test_the_example_of_a_class_gives_what_it_says(cls, spark, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {name: getattr(connectors, name) for name in connectors.__all__}
+    names |= {"env": StreamExecutionEnvironment.get_execution_environment(), "Path": Path}
+    test = doctest.DocTestParser().get_doctest(cls.__doc__, names, cls.__name__, None, None)
+    assert test.examples
+    report = []
+    doctest.DocTestRunner().run(test, out=report.append)
+    assert not report, "".join(report)
 
 
 def test_the_demo_takes_no_process_id_from_a_line_that_is_half_written(tmp_path, monkeypatch):

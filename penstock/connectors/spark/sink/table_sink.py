@@ -76,6 +76,14 @@ class SparkTableSink(Sink):
     Raises:
         GraphError: if there is no such table, if it cannot be written exactly once, if an
             argument is not valid, or if pyspark is missing.
+
+    Examples:
+        >>> spark = spark_session()
+        >>> _ = spark.sql("CREATE TABLE ages (name STRING, age BIGINT) USING parquet")
+        >>> _ = env.from_collection([("ann", 31), ("bob", 27)]).sink_to(SparkTableSink("ages"))
+        >>> _ = env.execute("ages")
+        >>> sorted(tuple(row) for row in spark.table("ages").collect())
+        [('ann', 31), ('bob', 27)]
     """
 
     exactly_once = True

@@ -68,6 +68,15 @@ class SparkStreamSource(Source):
 
     Raises:
         GraphError: if an argument is not valid, or if penstock[spark] is not installed.
+
+    Examples:
+        >>> spark = spark_session()
+        >>> folder = str(Path("numbers").absolute())
+        >>> spark.range(3).write.parquet(folder)
+        >>> stream = spark.readStream.schema("id BIGINT").parquet(folder)
+        >>> source = SparkStreamSource(stream, as_="tuple", available_now=True)
+        >>> sorted(env.from_source(source).execute_and_collect())
+        [(0,), (1,), (2,)]
     """
 
     has_event_times = False

@@ -61,6 +61,13 @@ class SparkTableSource(Source):
 
     Raises:
         GraphError: if an argument is not valid, or if penstock[spark] is not installed.
+
+    Examples:
+        >>> spark = spark_session()
+        >>> spark.range(3).createOrReplaceTempView("numbers")
+        >>> source = SparkTableSource("numbers", where="id > 0", as_="tuple")
+        >>> sorted(env.from_source(source).execute_and_collect())
+        [(1,), (2,)]
     """
 
     has_event_times = False
