@@ -77,6 +77,11 @@ class StagedFileSink(Sink[Any]):
         self.folder = local_path(folder)
         self.format: StagedFormat = format
 
+    @property
+    def location(self) -> object:
+        """The folder."""
+        return self.folder
+
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """Return a writer that stages the files of one subtask."""
         return _FileWriter(self.folder, self.format, context)

@@ -143,6 +143,11 @@ class FileSource(Source[T], Generic[T]):
         """Whether the source reads the files that are there at its start, and then ends."""
         return self.discovery_seconds is None
 
+    @property
+    def location(self) -> object:
+        """The first of the paths."""
+        return self.paths[0]
+
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         """Return an enumerator that assigns one split for each file or byte range."""
         del parallelism

@@ -172,6 +172,8 @@ class Sink(ABC, Generic[T_contra]):
         exactly_once: whether the sink publishes its output with a two-phase commit.
         needs_all_output: whether the output is useful only together with all earlier output of the
             job. Forks are then refused, because a fork begins a new lineage without that output.
+        function: the user's function that the writers call, which may have operator state; None if
+            they call none.
 
     Examples:
         >>> sink = FileSink("letters")  # a Sink
@@ -180,6 +182,12 @@ class Sink(ABC, Generic[T_contra]):
 
     exactly_once: bool = False
     needs_all_output: bool = False
+    function: Any = None
+
+    @property
+    def location(self) -> object:
+        """The folder that is written to, for reports; None if there is none."""
+        return None
 
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter:

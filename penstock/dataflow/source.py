@@ -259,6 +259,11 @@ class Source(ABC, Generic[T_co]):
     requests_snapshots: bool = False
 
     @property
+    def location(self) -> object:
+        """The folder or file that is read, for reports; None if there is none."""
+        return None
+
+    @property
     def reads_in_turns(self) -> bool:
         """Whether a task opens all its splits at once, and reads them in turns.
 

@@ -93,6 +93,11 @@ class ParquetSource(Source):
         self.paths = [local_path(path) for path in given]
         self.split_rows = whole_number("split_rows", split_rows, 1)
 
+    @property
+    def location(self) -> object:
+        """The first of the paths."""
+        return self.paths[0]
+
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         """Return an enumerator that assigns one split for each file, or for parts of it."""
         del parallelism

@@ -30,11 +30,13 @@ _TIME_WINDOW = "use window(TumblingEventTimeWindows.of(size)) or another window 
 _WHOLE_JOB = "is set for the whole job, by StreamExecutionEnvironment"
 _NO_JVM = "Penstock runs no JVM: import Python modules in the program, from its folder or packages"
 
-STREAM: Mapping[str, str] = {
-    "time_window_all": _TIME_WINDOW.replace("window(", "window_all(", 1),
+_NEEDS_KEYS = {
     **dict.fromkeys(("window", "count_window", "time_window"), "call key_by first, or window_all"),
     **dict.fromkeys(("reduce", "sum", "min", "max", "min_by", "max_by"), "call key_by first"),
     "interval_join": "call key_by first, on both streams",
+}
+_ANY_STREAM = {
+    "time_window_all": _TIME_WINDOW.replace("window(", "window_all(", 1),
     "set_max_parallelism": f"the maximum parallelism {_WHOLE_JOB}.set_max_parallelism",
     "set_buffer_timeout": f"the buffer timeout {_WHOLE_JOB}.set_buffer_timeout",
     "set_description": "use name",
@@ -43,12 +45,11 @@ STREAM: Mapping[str, str] = {
     "set_uid_hash": "use uid, which becomes the id of the state as it is",
 }
 
+STREAM: Mapping[str, str] = _ANY_STREAM | _NEEDS_KEYS
+
 SINK: Mapping[str, str] = {name: STREAM[name] for name in ("set_description", "set_uid_hash")}
 
-KEYED_STREAM: Mapping[str, str] = {
-    **{name: why for name, why in STREAM.items() if not why.startswith("call key_by first")},
-    "time_window": _TIME_WINDOW,
-}
+KEYED_STREAM: Mapping[str, str] = _ANY_STREAM | {"time_window": _TIME_WINDOW}
 
 _SAVEPOINTS = (
     "savepoints are in the checkpoint folder of the job; JobClient.trigger_savepoint takes one"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from penstock.dataflow.functions import Function
 from penstock.dataflow.graph.job_graph import JobGraph, Operator, function_name
+from penstock.dataflow.sink import Sink
+from penstock.dataflow.source import Source
+from penstock.dataflow.windows import WindowOperation
 
 __all__ = ["detail_of", "input_names"]
 
@@ -19,15 +20,13 @@ def detail_of(operator: Operator) -> str:
     The text is empty for plain functions, and for other sources and sinks.
     """
     function = operator.function
-    # A window has several functions, of which the last one makes its results.
-    parts = [function, *(getattr(function, "functions", None) or ())]
-    named = [function_name(part) for part in parts if isinstance(part, Function)]
-    if named:
-        return named[-1]
-    paths = getattr(function, "paths", None) or [getattr(function, "folder", None)]
-    if not isinstance(paths, list) or not isinstance(paths[0], str | Path):
-        return ""
-    path = str(paths[0])
+    if isinstance(function, WindowOperation):
+        # A window has several functions, of which the last one makes its results.
+        return function_name(function.functions[-1]) if function.functions else ""
+    if isinstance(function, Function):
+        return function_name(function)
+    location = function.location if isinstance(function, Source | Sink) else None
+    path = "" if location is None else str(location)
     return path if len(path) <= _PATH_LENGTH else f"…{path[-_PATH_LENGTH + 1 :]}"
 
 

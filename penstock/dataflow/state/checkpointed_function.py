@@ -172,11 +172,11 @@ def checkpointed_function(function: Any) -> CheckpointedFunction | None:
     """Return the function with operator state of an operator, or None if it has none.
 
     Arguments:
-        function: the function of the operator. A sink may hold a function in its attribute
+        function: the function of the operator. A sink may have a function in its attribute
             `function`, and a window operation in `window_function`.
     """
     if isinstance(function, Sink):
-        function = getattr(function, "function", None)
+        function = function.function
     elif not callable(function):
         function = getattr(function, "window_function", function)
     return function if isinstance(function, CheckpointedFunction) else None

@@ -64,7 +64,7 @@ class AsyncDataStream:
     ) -> DataStream[R]:
         """Add an operator whose results are in the order of the records."""
         request = (async_function, timeout, AsyncRetryStrategy.no_restart(), capacity)
-        return _add("ordered_wait", stream, *request, output_type, run_in)
+        return _add("ordered_wait", True, stream, *request, output_type, run_in)
 
     @staticmethod
     def unordered_wait(
@@ -81,7 +81,7 @@ class AsyncDataStream:
         No result overtakes a watermark, or is overtaken by one.
         """
         request = (async_function, timeout, AsyncRetryStrategy.no_restart(), capacity)
-        return _add("unordered_wait", stream, *request, output_type, run_in)
+        return _add("unordered_wait", False, stream, *request, output_type, run_in)
 
     @staticmethod
     def ordered_wait_with_retry(
@@ -96,7 +96,7 @@ class AsyncDataStream:
     ) -> DataStream[R]:
         """Add the operator of `ordered_wait`, which repeats requests as a strategy decides."""
         request = (async_function, timeout, async_retry_strategy, capacity)
-        return _add("ordered_wait_with_retry", stream, *request, output_type, run_in)
+        return _add("ordered_wait_with_retry", True, stream, *request, output_type, run_in)
 
     @staticmethod
     def unordered_wait_with_retry(
@@ -111,11 +111,12 @@ class AsyncDataStream:
     ) -> DataStream[R]:
         """Add the operator of `unordered_wait`, which repeats requests as a strategy decides."""
         request = (async_function, timeout, async_retry_strategy, capacity)
-        return _add("unordered_wait_with_retry", stream, *request, output_type, run_in)
+        return _add("unordered_wait_with_retry", False, stream, *request, output_type, run_in)
 
 
 def _add(
     method: str,
+    ordered: bool,
     stream: DataStream[T],
     function: _Function[T, R],
     timeout: DurationLike,
@@ -138,7 +139,7 @@ def _add(
         )
     operation = AsyncOperation(
         check_async_function(method, function, run_in),
-        method.startswith("ordered"),
+        ordered,
         milliseconds_of("timeout", timeout),
         whole_number("capacity", capacity, 1),
         strategy,

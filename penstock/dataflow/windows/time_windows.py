@@ -101,6 +101,11 @@ class _TumblingWindows:
                 f"{self.offset} ms"
             )
 
+    @property
+    def slide(self) -> int:
+        """The time between the starts of two windows, in milliseconds: their length."""
+        return self.size
+
     def windows_at(self, time: int, element: Any) -> list[TimeWindow]:
         """Return the window that contains a time, in a list."""
         del element

@@ -45,7 +45,7 @@ class WindowAggregationOperator(AggregationOperator):
     def open(self) -> None:
         """Get the groups of the open windows from the restored state."""
         assigner = self.aggregation.assigner
-        slide = getattr(assigner, "slide", assigner.size)
+        slide = assigner.slide
         windows = f"size {assigner.size}, slide {slide}, offset {assigner.offset}"
         # Earlier snapshots of this version have the name without the windows.
         name = f"{self.state_name} (windows: {windows})"
@@ -76,7 +76,7 @@ class WindowAggregationOperator(AggregationOperator):
     def _open_windows(self, times: Array) -> list[int]:
         """Return the windows of some rows that have not fired, in ascending order."""
         assigner = self.aggregation.assigner
-        size, slide = assigner.size, getattr(assigner, "slide", assigner.size)
+        size, slide = assigner.size, assigner.slide
         last = np.unique(times - (times - assigner.offset) % slide)
         found = np.unique(np.concatenate([last - back for back in range(0, size, slide)]))
         starts = found[found + (size - 1) > self.context.watermark].tolist()
@@ -86,7 +86,7 @@ class WindowAggregationOperator(AggregationOperator):
     def _skip_late(self, times: Array, batch: RecordBatch) -> None:
         """Handle the rows whose windows have all fired."""
         assigner = self.aggregation.assigner
-        slide = getattr(assigner, "slide", assigner.size)
+        slide = assigner.slide
         last = times - (times - assigner.offset) % slide
         late = np.flatnonzero(last + (assigner.size - 1) <= self.context.watermark)
         if len(late) and self._late.are_dropped:

@@ -43,7 +43,7 @@ class PaneOperator(BaseWindowOperator):
         """Open the functions, and get the tables and timers, which are already restored."""
         super().open()
         assigner: Any = self.operation.assigner
-        self.panes = Panes(assigner.size, _slide_of(assigner), assigner.offset)
+        self.panes = Panes(assigner.size, assigner.slide, assigner.offset)
         name, *aliases = self.state_names(self.operation)
         self._table = self.backend.composite_table(name, StateKind.WINDOW, aliases)
         #: The newest pane to which a first record was added, and when its first window fires.
@@ -57,7 +57,7 @@ class PaneOperator(BaseWindowOperator):
         """Return the size of windows and panes, which cannot change."""
         assigner: Any = operation.assigner
         return (
-            f"{time_of_windows(assigner)}, size {assigner.size}, slide {_slide_of(assigner)}, "
+            f"{time_of_windows(assigner)}, size {assigner.size}, slide {assigner.slide}, "
             f"offset {assigner.offset}"
         )
 
@@ -222,8 +222,3 @@ class PaneOperator(BaseWindowOperator):
             self._timers.register(key, None, window + self.panes.size - 1)
         if self._lateness:
             self._register_removal(key, pane)
-
-
-def _slide_of(assigner: Any) -> int:
-    slide: int = getattr(assigner, "slide", assigner.size)
-    return slide
