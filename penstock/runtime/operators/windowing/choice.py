@@ -17,11 +17,11 @@ from penstock.dataflow.windows import (
 from penstock.runtime.operators.building import OperatorPlace
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.windowing.base import BaseWindowOperator
-from penstock.runtime.operators.windowing.general.window_operator import WindowOperator
-from penstock.runtime.operators.windowing.panes.inverse_operator import InversePaneOperator
-from penstock.runtime.operators.windowing.panes.pane_operator import PaneOperator
-from penstock.runtime.operators.windowing.sessions.session_operator import SessionOperator
+from penstock.runtime.operators.windowing.inverse_pane_operator import InversePaneOperator
+from penstock.runtime.operators.windowing.pane_operator import PaneOperator
+from penstock.runtime.operators.windowing.session_operator import SessionOperator
 from penstock.runtime.operators.windowing.window_caller import has_clear
+from penstock.runtime.operators.windowing.window_operator import WindowOperator
 
 __all__ = ["build_window", "window_class"]
 

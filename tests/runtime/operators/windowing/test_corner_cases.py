@@ -47,7 +47,7 @@ from penstock.dataflow.windows import (
     WindowFunction,
     WindowOperation,
 )
-from penstock.runtime.operators.windowing.general.window_operator import WindowOperator
+from penstock.runtime.operators.windowing.window_operator import WindowOperator
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from tests.runtime.operators.windowing.harness import Windows

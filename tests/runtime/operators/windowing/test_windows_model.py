@@ -21,7 +21,7 @@ from penstock.dataflow.windows import (
     WindowAssigner,
     WindowOperation,
 )
-from penstock.runtime.operators.windowing.general.window_operator import WindowOperator
+from penstock.runtime.operators.windowing.window_operator import WindowOperator
 from tests.runtime.operators.windowing.harness import Windows, make_window
 from tests.runtime.operators.windowing.naive_windows import (
     NaiveWindows,

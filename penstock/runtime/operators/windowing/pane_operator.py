@@ -7,9 +7,9 @@ from typing import Any
 from penstock.dataflow.time import MIN_WATERMARK, NO_TIMESTAMP
 from penstock.dataflow.windows import TimeWindow, WindowOperation
 from penstock.dataflow.windows.time_windows import without_timestamp
+from penstock.runtime.operators.windowing import pane_loops as loops
 from penstock.runtime.operators.windowing.base import BaseWindowOperator
-from penstock.runtime.operators.windowing.panes import pane_loops as loops
-from penstock.runtime.operators.windowing.panes.panes import Panes
+from penstock.runtime.operators.windowing.panes import Panes
 from penstock.runtime.operators.windowing.window_aggregation import Aggregation
 from penstock.runtime.operators.windowing.window_contents import (
     GROUP,

@@ -16,18 +16,18 @@ from penstock.dataflow.windows import (
     WindowOperation,
 )
 from penstock.runtime.operators.windowing.base import BaseWindowOperator
-from penstock.runtime.operators.windowing.general.merging_window_set import MergingWindowSet
-from penstock.runtime.operators.windowing.general.window_contexts import (
-    EvictorContext,
-    MergeCallback,
-    TriggerContext,
-    WindowAssignerContext,
-)
+from penstock.runtime.operators.windowing.merging_window_set import MergingWindowSet
 from penstock.runtime.operators.windowing.window_aggregation import Aggregation
 from penstock.runtime.operators.windowing.window_contents import (
     AggregatedContents,
     ListedContents,
     WindowContents,
+)
+from penstock.runtime.operators.windowing.window_contexts import (
+    EvictorContext,
+    MergeCallback,
+    TriggerContext,
+    WindowAssignerContext,
 )
 from penstock.runtime.operators.windowing.window_parts import (
     part_of,

@@ -7,8 +7,8 @@ from typing import Any
 from penstock.dataflow.time import NO_TIMESTAMP
 from penstock.dataflow.windows import WindowOperation
 from penstock.dataflow.windows.time_windows import without_timestamp
+from penstock.runtime.operators.windowing import session_loops as loops
 from penstock.runtime.operators.windowing.base import BaseWindowOperator
-from penstock.runtime.operators.windowing.sessions import session_loops as loops
 from penstock.runtime.operators.windowing.window_aggregation import Aggregation
 from penstock.runtime.operators.windowing.window_parts import time_of_windows
 from penstock.runtime.serialization.record_batch import RecordBatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.dataflow.functions import method_of
-from penstock.runtime.operators.windowing.panes.pane_operator import PaneOperator
+from penstock.runtime.operators.windowing.pane_operator import PaneOperator
 from penstock.snapshot.state import MISSING
 
 __all__ = ["InversePaneOperator"]

@@ -1,1 +1,0 @@
-"""The general operator of windows. Start reading at `window_operator.py`."""

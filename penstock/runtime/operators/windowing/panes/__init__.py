@@ -1,1 +1,0 @@
-"""The operators of tumbling and sliding windows. Start reading at `panes.py`."""

@@ -1,1 +1,0 @@
-"""The operator of sessions. Start reading at `session_loops.py`."""
