@@ -24,12 +24,12 @@ from penstock.runtime import codegen
 from penstock.runtime.network.elements import TimeElement
 from penstock.runtime.network.output_channel import OutputChannel
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.operator_state.checkpointing import (
+from penstock.runtime.operators.requests import OperatorRequests
+from penstock.runtime.operators.side_outputs import SideOutputs
+from penstock.runtime.operators.state.checkpointed_functions import (
     capture_operator_state,
     initialize_function,
 )
-from penstock.runtime.operators.requests import OperatorRequests
-from penstock.runtime.operators.side_outputs import SideOutputs
 from penstock.runtime.operators.user_loop import UserLoop
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.user_code.current_operator import operator_at_work

@@ -24,7 +24,7 @@ from penstock.dataflow.state import (
 from penstock.dataflow.time.watermark import MIN_WATERMARK, NO_TIMESTAMP
 from penstock.dataflow.types.hash_probe import HashProbe
 from penstock.runtime.operators.state import NO_KEY, KeyScope, StateStore
-from penstock.runtime.operators.timers.operator_timers import OperatorTimers
+from penstock.runtime.operators.time.operator_timers import OperatorTimers
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.system.wall_clock import wall_clock_of_machine
 from penstock.snapshot.state import KeyedBackend

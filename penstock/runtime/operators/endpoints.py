@@ -12,8 +12,8 @@ from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator
 from penstock.runtime.operators.building import OperatorPlace
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.event_time.source_watermarks import SourceWatermarks
 from penstock.runtime.operators.sink_writes import WriteSizer
+from penstock.runtime.operators.time.source_watermarks import SourceWatermarks
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.user_code.errors import calling, to_job_error
 

@@ -12,8 +12,8 @@ from penstock.dataflow.time.watermark import NO_TIMESTAMP
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import RecordLoopOperator, batched
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.timers.contexts import KeyedElementContext, TimerContext
-from penstock.runtime.operators.timers.firing import MakeTimerContext, TimerFiring
+from penstock.runtime.operators.time.timer_contexts import KeyedElementContext, TimerContext
+from penstock.runtime.operators.time.timer_firing import MakeTimerContext, TimerFiring
 from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = [

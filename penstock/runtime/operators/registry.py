@@ -17,10 +17,6 @@ from penstock.runtime.operators.building import Builder, OperatorPlace, keyed, s
 from penstock.runtime.operators.columns.batch_operator import BatchOperator
 from penstock.runtime.operators.columns.choice import build_columns, build_final_columns
 from penstock.runtime.operators.endpoints import build_sink
-from penstock.runtime.operators.event_time.watermark_operators import (
-    build_source,
-    build_timestamps,
-)
 from penstock.runtime.operators.joins.as_of_join import AsOfJoinOperator
 from penstock.runtime.operators.joins.interval_join import IntervalJoinOperator
 from penstock.runtime.operators.joins.table_join import (
@@ -41,6 +37,10 @@ from penstock.runtime.operators.stateless import (
     FlatMapOperator,
     MapOperator,
     ProcessOperator,
+)
+from penstock.runtime.operators.time.watermark_operators import (
+    build_source,
+    build_timestamps,
 )
 from penstock.runtime.operators.two_inputs.builders import (
     build_broadcast,

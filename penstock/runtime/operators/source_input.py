@@ -22,13 +22,13 @@ from typing import Any
 import trio
 
 from penstock.dataflow.source import SourceReader, Split
-from penstock.runtime.operators.event_time.source_watermarks import SourceWatermarks
 from penstock.runtime.operators.split_reader import (
     OffloadRead,
     SplitReader,
     Wait,
     make_split_reader,
 )
+from penstock.runtime.operators.time.source_watermarks import SourceWatermarks
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.system.signal import Signal
 

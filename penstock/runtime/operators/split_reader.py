@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from penstock.dataflow.source import ColumnarRead, Read, SourceReader, Split, TimedRead
-from penstock.runtime.operators.event_time.source_watermarks import (
+from penstock.runtime.operators.time.source_watermarks import (
     SourceWatermarks,
     join_position,
     split_position,

@@ -22,7 +22,7 @@ from penstock.dataflow.time import NO_TIMESTAMP
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator, batched
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.timers.contexts import ElementContext
+from penstock.runtime.operators.time.timer_contexts import ElementContext
 from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = [

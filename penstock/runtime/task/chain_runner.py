@@ -11,8 +11,8 @@ from penstock.runtime.network.elements import TimeElement, WatermarkStatus
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.endpoints import SinkOperator
-from penstock.runtime.operators.event_time.watermark_operators import TimestampsOperator
 from penstock.runtime.operators.source_input import SourceInput
+from penstock.runtime.operators.time.watermark_operators import TimestampsOperator
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.end_of_input import EndOfInputTracker

@@ -23,7 +23,7 @@ from penstock.runtime.network.elements import (
 )
 from penstock.runtime.network.loop_probe import LoopProbe, ProbeRequest
 from penstock.runtime.operators.base import RunningOperator
-from penstock.runtime.operators.event_time.watermark_operators import TimestampsOperator
+from penstock.runtime.operators.time.watermark_operators import TimestampsOperator
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.watermark_valve import WatermarkValve

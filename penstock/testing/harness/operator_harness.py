@@ -11,7 +11,7 @@ from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.state import MapStateDescriptor
 from penstock.dataflow.time.watermark import NO_TIMESTAMP, Watermark
 from penstock.runtime.jobmanager.reporting.metric_totals import MetricTotals
-from penstock.runtime.operators.timers.operator_timers import EVENT, PROCESSING
+from penstock.runtime.operators.time.operator_timers import EVENT, PROCESSING
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.reports import metrics_of

@@ -10,11 +10,11 @@ import trio.testing
 
 from penstock import WatermarkStrategy
 from penstock.dataflow.source import Read, SourceReader, Split
-from penstock.runtime.operators.event_time.source_watermarks import (
+from penstock.runtime.operators.source_input import SourceInput
+from penstock.runtime.operators.time.source_watermarks import (
     SourceWatermarks,
     join_position,
 )
-from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.serialization.record_batch import RecordBatch
 from tests.runtime.network.channels import Clock
 

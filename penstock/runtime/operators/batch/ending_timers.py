@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.runtime.operators.timers.operator_timers import OperatorTimers
-from penstock.runtime.operators.timers.timer_queue import TimerQueue
+from penstock.runtime.operators.time.operator_timers import OperatorTimers
+from penstock.runtime.operators.time.timer_queue import TimerQueue
 from penstock.runtime.user_code.current_operator import operator_at_work
 
 __all__ = ["EndingTimers"]

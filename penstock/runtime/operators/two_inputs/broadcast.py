@@ -15,9 +15,9 @@ from penstock.dataflow.state import (
 )
 from penstock.dataflow.time import TimeDomain
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.operator_state.states import ReadOnlyView, WritableBroadcastState
+from penstock.runtime.operators.state.operator_states import ReadOnlyView, WritableBroadcastState
 from penstock.runtime.operators.state.scope import NoKey
-from penstock.runtime.operators.timers.contexts import (
+from penstock.runtime.operators.time.timer_contexts import (
     ElementContext,
     KeyedElementContext,
     TimerContext,

@@ -13,8 +13,8 @@ from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.keyed import KeyedProcessOperator
 from penstock.runtime.operators.stateless import FlatMapOperator, MapOperator, ProcessOperator
-from penstock.runtime.operators.timers.contexts import ElementContext, KeyedElementContext
-from penstock.runtime.operators.timers.firing import MakeTimerContext
+from penstock.runtime.operators.time.timer_contexts import ElementContext, KeyedElementContext
+from penstock.runtime.operators.time.timer_firing import MakeTimerContext
 from penstock.runtime.operators.two_inputs.broadcast import (
     BROADCAST_KEY,
     BroadcastContext,

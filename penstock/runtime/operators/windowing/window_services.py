@@ -11,7 +11,7 @@ from penstock.dataflow.time import MIN_WATERMARK
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.state.scope import NamespaceScope
 from penstock.runtime.operators.state.state_store import StateStore, merge_namespaces
-from penstock.runtime.operators.timers.timer_queue import TimerQueue, TimerRow
+from penstock.runtime.operators.time.timer_queue import TimerQueue, TimerRow
 
 __all__ = ["WindowServices"]
 

@@ -8,8 +8,8 @@ from typing import Any
 from penstock.dataflow.object_reuse import copy_local_if_shared
 from penstock.dataflow.time import NO_TIMESTAMP, TimeDomain
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.timers.contexts import TimerContext
-from penstock.runtime.operators.timers.timer_queue import TimerRow
+from penstock.runtime.operators.time.timer_contexts import TimerContext
+from penstock.runtime.operators.time.timer_queue import TimerRow
 from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["MakeTimerContext", "TimerFiring"]

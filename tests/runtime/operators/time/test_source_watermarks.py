@@ -18,12 +18,12 @@ from penstock.dataflow.time import (
     WatermarkStrategy,
 )
 from penstock.runtime.network.elements import WatermarkStatus
-from penstock.runtime.operators.event_time.source_watermarks import (
+from penstock.runtime.operators.split_reader import TimedSplitReader
+from penstock.runtime.operators.time.source_watermarks import (
     SourceWatermarks,
     join_position,
     split_position,
 )
-from penstock.runtime.operators.split_reader import TimedSplitReader
 from penstock.runtime.serialization.record_batch import RecordBatch
 
 BOUNDED = WatermarkStrategy.for_bounded_out_of_orderness(10).with_timestamp_assigner(

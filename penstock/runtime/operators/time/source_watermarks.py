@@ -12,7 +12,7 @@ from typing import Any
 from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, Watermark
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.network.elements import TimeElement, WatermarkStatus
-from penstock.runtime.operators.event_time.timestamped_stream import TimestampedStream
+from penstock.runtime.operators.time.timestamped_stream import TimestampedStream
 from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["SourceWatermarks", "join_position", "split_position"]

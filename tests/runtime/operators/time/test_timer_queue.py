@@ -8,7 +8,7 @@ import pytest
 
 from penstock.dataflow.graph.key_groups import key_group
 from penstock.dataflow.graph.keys import canonical
-from penstock.runtime.operators.timers.timer_queue import TimerQueue
+from penstock.runtime.operators.time.timer_queue import TimerQueue
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state import MISSING
 from penstock.snapshot.state.settings import StateSettings

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property, partial
 from typing import ClassVar
 
-from penstock.runtime.operators.timers.timer_queue import TimerQueue, TimerRow
+from penstock.runtime.operators.time.timer_queue import TimerQueue, TimerRow
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state import KeyedBackend
 

@@ -10,7 +10,7 @@ from penstock.dataflow.state import (
     MapStateDescriptor,
     OperatorStateStore,
 )
-from penstock.runtime.operators.operator_state.states import (
+from penstock.runtime.operators.state.operator_states import (
     OperatorListState,
     WritableBroadcastState,
 )

@@ -13,8 +13,8 @@ from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.building import OperatorPlace
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.endpoints import SourceOperator
-from penstock.runtime.operators.event_time.source_watermarks import SourceWatermarks
-from penstock.runtime.operators.event_time.timestamped_stream import TimestampedStream
+from penstock.runtime.operators.time.source_watermarks import SourceWatermarks
+from penstock.runtime.operators.time.timestamped_stream import TimestampedStream
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.user_code.current_operator import operator_at_work
 

@@ -14,7 +14,7 @@ from penstock.dataflow.time.watermark_generators import (
     WatermarkOutput,
 )
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
-from penstock.runtime.operators.event_time.timestamps import TimestampAssignment
+from penstock.runtime.operators.time.timestamps import TimestampAssignment
 from penstock.runtime.serialization.arrow_batch import event_times
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.user_code.errors import to_job_error

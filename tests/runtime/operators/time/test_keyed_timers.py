@@ -22,7 +22,7 @@ from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.state import ValueStateDescriptor
 from penstock.dataflow.time import MIN_WATERMARK, NO_TIMESTAMP, TimeDomain
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.timers.operator_timers import EVENT, PROCESSING
+from penstock.runtime.operators.time.operator_timers import EVENT, PROCESSING
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
