@@ -111,11 +111,11 @@ soak-time: $(STAMP)
 soak-spark: $(STAMP)
 	$(BIN)/python -m tests.soak.spark
 
-# A hundred thousand random loops; those of `make test` are the first ten thousand.
+# A hundred thousand random loops; those of `make test` are the first three thousand.
 random-cycles: $(STAMP)
 	PENSTOCK_CASES=100000 $(BIN)/python -m pytest -q tests/snapshot/protocols/test_cycle_random.py
 
-# Ten thousand random jobs, disturbed at random; those of `make test` are the first three hundred.
+# Ten thousand random jobs, disturbed at random; those of `make test` are the first 150.
 CASES ?= 10000
 
 random-jobs: $(STAMP)

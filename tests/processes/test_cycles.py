@@ -33,6 +33,12 @@ from tests.processes.parts import Slow, let_all_go
 from tests.sizes import sized
 
 RESIDENT = 64 * 1024
+#: Where the state is. `make test` has the more intricate one; kills of workers in each phase, and
+#: kills at random, have both.
+ENGINES = [
+    pytest.param(0, id="rocksdb"),
+    pytest.param(RESIDENT, id="inline", marks=pytest.mark.long),
+]
 
 
 def _killed(settings: LoopSettings) -> tuple[list[dict], list[dict]]:
@@ -68,7 +74,7 @@ def test_workers_killed_in_each_phase_of_a_snapshot_lose_and_double_nothing(
     _killed(LoopSettings(tmp_path, inline_threshold=inline_threshold, aims=aims))
 
 
-@pytest.mark.parametrize("inline_threshold", [0, RESIDENT], ids=["rocksdb", "inline"])
+@pytest.mark.parametrize("inline_threshold", ENGINES)
 def test_a_worker_killed_again_while_the_log_is_replayed_loses_and_doubles_nothing(
     tmp_path: Path, inline_threshold: int
 ):
@@ -78,7 +84,7 @@ def test_a_worker_killed_again_while_the_log_is_replayed_loses_and_doubles_nothi
     assert len(set(restored)) == 1, "one snapshot was restored three times"
 
 
-@pytest.mark.parametrize("inline_threshold", [0, RESIDENT], ids=["rocksdb", "inline"])
+@pytest.mark.parametrize("inline_threshold", ENGINES)
 def test_a_jobmanager_killed_in_any_phase_is_resumed_without_loss(
     tmp_path: Path, inline_threshold: int
 ):

@@ -161,7 +161,7 @@ def check(settings: Settings) -> None:
     assert compared(seen, expected(settings)) == (0, 0)
 
 
-@pytest.mark.parametrize("inline_threshold", [0, 64 * 1024])
+@pytest.mark.parametrize("inline_threshold", [0, pytest.param(64 * 1024, marks=pytest.mark.long)])
 def test_killed_workers_lose_and_double_no_result(tmp_path: Path, inline_threshold: int):
     settings = Settings(tmp_path, count=20_000, inline_threshold=inline_threshold, parts=4)
     killer = Killer(random.Random(1), kills=3, gate=settings.gate)

@@ -48,7 +48,7 @@ from tests.simulation.random_jobs.runner import run_case
 from tests.sizes import sized
 from tests.soak.random_jobs import run_chunk
 
-PROGRAMS, PART = sized(300, 3_000), 30
+PROGRAMS, PART = sized(150, 3_000), 30
 
 
 @pytest.mark.parametrize("first", range(0, PROGRAMS, PART))

@@ -28,7 +28,7 @@ from tests.simulation.processes import Machine
 from tests.simulation.scheduler import seed_scheduler
 from tests.sizes import sized
 
-SEEDS = sized(200, 3_000)
+SEEDS = sized(120, 3_000)
 #: Every so many seeds state is kept in RocksDB or SQLite, and snapshots on the disk.
 ON_DISK_EVERY = 15
 
@@ -117,7 +117,7 @@ def test_a_snapshot_begun_before_the_input_ended_does_not_pass_for_the_last_one(
     # Its manifest said so when the last task ended while it was being published, and what came
     # behind its barrier was lost with the JobManager.
     kills = [Fault("jobmanager", "published", count, None) for count in range(1, 8)]
-    for seed in range(20):
+    for seed in range(sized(8, 40)):
         check(seed, Simulation(seed, faults=kills))
 
 

@@ -55,8 +55,8 @@ TWICE = Mode(by_slot=True, snapshots=2, aborts=1)
 HOPS: dict[str, tuple[int, ...]] = {
     "self-loop": (5, 3),
     "two tasks": (5, 3),
-    "nested": (5,),
-    "two loops that share a task": (3,),
+    "nested": sized((3,), (5,)),
+    "two loops that share a task": sized((2,), (3,)),
     "entered at two places": sized((3,), (3, 1)),
 }
 SELF = Program(rows((2, 1)), SINGLE["self-loop"])
@@ -69,7 +69,7 @@ SCENARIOS: dict[str, tuple[Program, Mode]] = {
         for name, ops in SINGLE.items()
     },
     "self-loop, two tasks, forward": (
-        Program(rows((sized(1, 2),), (1,)), FORWARD["self-loop"]),
+        Program(rows(*sized(((1,), ()), ((2,), (1,)))), FORWARD["self-loop"]),
         SMALL,
     ),
     "self-loop, two tasks, hash": (Program(rows((1,), ()), HASH["self-loop"]), SMALL),
@@ -78,7 +78,10 @@ SCENARIOS: dict[str, tuple[Program, Mode]] = {
     ),
     "self-loop, an abort": (SELF, TWICE),
     "two tasks, an abort": (Program(rows((2,)), SINGLE["two tasks"]), TWICE),
-    "two tasks, cuts written late": (PAIR, Mode(by_slot=True, lazy=True)),
+    "two tasks, cuts written late": (
+        Program(rows(sized((2, 1), (3, 1))), SINGLE["two tasks"]),
+        Mode(by_slot=True, lazy=True),
+    ),
     "two tasks, on disk": (PAIR, Mode(by_slot=True, spill=True, files=True)),
     "two tasks, on disk, two snapshots": (PAIR, Mode(by_slot=True, spill=True, snapshots=2)),
     "two tasks, which end": (

@@ -30,11 +30,11 @@ from tests.simulation.programs import Tally, check_case, draw_program
 from tests.simulation.tasks import REAL, Compiled, Kit, Violation
 from tests.sizes import sized
 
-CASES = int(os.environ.get("PENSTOCK_CASES", sized(10_000, 40_000)))
+CASES = int(os.environ.get("PENSTOCK_CASES", sized(3_000, 40_000)))
 FIRST = int(os.environ.get("PENSTOCK_SEED", "0"))
 #: Schedules of each program.
 SCHEDULES = 4
-PARTS = 10
+PARTS = 5
 
 
 def check(programs: range, kit: Kit = REAL) -> Tally:
