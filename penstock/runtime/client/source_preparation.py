@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from penstock.dataflow.errors import GraphError, StoreError
 from penstock.dataflow.graph.compile import compile_graph
@@ -47,7 +48,7 @@ def prepared_sources(
             for uid, source in sources.items():
                 # `release` is registered first, so that it is called even if `prepare` fails.
                 stack.callback(source.release)
-                state = None if resumed is None else resumed.enumerators.get(uid)
+                state: Any = None if resumed is None else resumed.enumerators.get(uid)
                 source.prepare(
                     Preparation(
                         JobPaths(root).source(uid),

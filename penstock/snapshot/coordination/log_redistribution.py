@@ -7,7 +7,6 @@ This module only selects records. `storage/in_flight_log.py` reads logs, and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from penstock.dataflow.errors import JobError, ProtocolError
 from penstock.dataflow.graph.job_graph import Partitioning
@@ -23,9 +22,9 @@ def redistribute_log(
     subtask: int,
     parallelism: int,
     max_parallelism: int,
-    selector: Callable[[Any], Any] | None = None,
-    partition: Callable[[Any, int], int] | None = None,
-) -> Callable[[list[Any]], Sequence[int]]:
+    selector: Callable[[object], object] | None = None,
+    partition: Callable[[object, int], int] | None = None,
+) -> Callable[[list[object]], Sequence[int]]:
     """Return a function that selects the records of a log that one subtask processes.
 
     Exactly one subtask gets each record: the subtask to which the edge sends the record in the new
@@ -55,14 +54,14 @@ def redistribute_log(
         return lambda records: range(len(records) if subtask == 0 else 0)
     if partitioning is Partitioning.HASH and selector is not None:
 
-        def owner(record: Any) -> int:
+        def owner(record: object) -> int:
             group = key_group(canonical(selector(record)), max_parallelism)
             return subtask_of_key_group(group, max_parallelism, parallelism)
 
         return lambda records: [i for i, record in enumerate(records) if owner(record) == subtask]
     if partitioning is Partitioning.CUSTOM and selector is not None and partition is not None:
 
-        def chosen(record: Any) -> int:
+        def chosen(record: object) -> int:
             index = partition(selector(record), parallelism)
             # With a wrong index, no subtask would process the record, and it would be lost.
             if not 0 <= index < parallelism:
@@ -89,7 +88,7 @@ class _Turns:
         self._subtask, self._parallelism = subtask, parallelism
         self._seen = 0
 
-    def __call__(self, records: list[Any]) -> Sequence[int]:
+    def __call__(self, records: list[object]) -> Sequence[int]:
         first = (self._subtask - self._seen) % self._parallelism
         self._seen += len(records)
         return range(first, len(records), self._parallelism)

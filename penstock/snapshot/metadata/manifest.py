@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NewType
+from typing import NewType
 
 from penstock.dataflow.sink import Committable
 from penstock.snapshot.metadata.handles import OperatorHandle, SnapshotBytes
@@ -84,7 +84,7 @@ class Manifest:
     fingerprint: str
     operators: tuple[OperatorEntry, ...] = ()
     handles: tuple[OperatorHandle, ...] = ()
-    enumerators: dict[str, Any] = field(default_factory=dict)
+    enumerators: dict[str, object] = field(default_factory=dict)
     committables: tuple[Committable, ...] = ()
     types: tuple[RecordSchema, ...] = ()
     sizes: SnapshotBytes = field(default_factory=SnapshotBytes)

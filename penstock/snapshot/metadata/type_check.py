@@ -52,7 +52,7 @@ def require_type(value: Any, hint: Any) -> None:
 @cache
 def _check(hint: Any) -> Check:
     """Return a function that checks values of a type. Each type's function is cached."""
-    if hint is Any or (isinstance(hint, type) and issubclass(hint, enum.Enum)):
+    if hint is Any or hint is object or (isinstance(hint, type) and issubclass(hint, enum.Enum)):
         return _anything  # decoding has already refused a value that is not a member
     if isinstance(hint, typing.NewType):
         return _check(hint.__supertype__)

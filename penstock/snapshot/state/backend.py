@@ -24,7 +24,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from penstock.dataflow.errors import GraphError, ProtocolError
 from penstock.snapshot.metadata.handles import KeyedHandle
@@ -87,7 +86,7 @@ class KeyedBackend:
         *,
         folder: Path,
         codec: StateCodec,
-        canonical: Callable[[Any], bytes],
+        canonical: Callable[[object], bytes],
         max_parallelism: int,
         groups: range,
         inline_threshold: int = 64 * 1024,
@@ -160,9 +159,9 @@ class KeyedBackend:
         table = self.tables.table(name, kind)
         if not entries:
             return
-        keys = {key[0] if table.is_composite else key for key, _ in self.scan(name)}
+        keys = {table.key_of(entry) for entry, _ in self.scan(name)}
         if (former.kind, former.expires) != (table.kind, table.expires) or any(
-            (key[0] if former.is_composite else key) in keys for key, _ in entries
+            former.key_of(entry) in keys for entry, _ in entries
         ):
             raise GraphError(
                 f"the snapshot has both a state {name!r} and a state {former.name!r}, so the "
@@ -194,20 +193,20 @@ class KeyedBackend:
         if any(table.is_restored for table in self.tables):
             # Entries are counted, and not keys: one key may have a million of them.
             restored = (
-                key[0] if table.is_composite else key
+                table.key_of(entry)
                 for table in self.tables
                 if table.kind is not StateKind.TIMER
-                for key, _ in islice(self.scan(table.name), _COMPARED_KEYS)
+                for entry, _ in islice(self.scan(table.name), _COMPARED_KEYS)
             )
             self._key_kinds.note_restored(islice(restored, _COMPARED_KEYS))
         left = [table for table in self.tables if not table.is_requested and not table.is_late]
         gone = [table for table in left if next(self.scan(table.name), None) is not None]
         return gone, [table for table in self.tables if not table.is_restored]
 
-    def _changed_keys(self) -> Iterator[Any]:
+    def _changed_keys(self) -> Iterator[object]:
         """Yield the keys with changes since the last snapshot, in no particular order."""
         for table in self.tables:
-            yield from (key[0] if table.is_composite else key for key in table.dirty)
+            yield from map(table.key_of, table.dirty)
 
     def drop(self, name: str) -> None:
         """Remove all entries of a state that no operator uses."""
@@ -350,7 +349,7 @@ class KeyedBackend:
         for name in self.tables.names:
             self.drop(name)
 
-    def scan(self, state: str) -> Iterator[tuple[Any, Any]]:
+    def scan(self, state: str) -> Iterator[tuple[object, object]]:
         """Return an iterator over the current entries of a state, in no particular order.
 
         The caller must not change the values.
@@ -366,7 +365,7 @@ class KeyedBackend:
 
     def cold_page(
         self, table: KeyedTable, cursor: bytes, limit: int
-    ) -> tuple[list[tuple[Any, Any]], bytes | None]:
+    ) -> tuple[list[tuple[object, object]], bytes | None]:
         """Return some entries of a table that are rows in the database, even if they have changed.
 
         Arguments:
@@ -379,7 +378,7 @@ class KeyedBackend:
         """
         return self.storage.cold.page(table, self.groups, cursor, limit)
 
-    def keys(self, state: str | None = None) -> Iterator[Any]:
+    def keys(self, state: str | None = None) -> Iterator[object]:
         """Yield each key that has an entry in a state, once and in no particular order.
 
         Timers do not count as state.
@@ -387,16 +386,15 @@ class KeyedBackend:
         Arguments:
             state: the name of the state. None means any state.
         """
-        seen: set[Any] = set()
+        seen: set[object] = set()
         tables = [
             table
             for table in self.tables
             if table.kind is not StateKind.TIMER and state in (None, table.name)
         ]
         for table in tables:
-            for key, _ in self.scan(table.name):
-                if table.is_composite:
-                    key = key[0]
+            for entry, _ in self.scan(table.name):
+                key = table.key_of(entry)
                 if len(tables) > 1 or table.is_composite:
                     if key in seen:
                         continue
@@ -404,7 +402,9 @@ class KeyedBackend:
                 yield key
 
 
-def _chain(hot: dict[Any, Any], cold: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+def _chain(
+    hot: dict[object, object], cold: Iterator[tuple[object, object]]
+) -> Iterator[tuple[object, object]]:
     for key, value in hot.items():
         if value is not TOMBSTONE:
             yield key, value

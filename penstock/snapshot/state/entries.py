@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 __all__ = [
     "ATOMS",
@@ -19,25 +19,25 @@ __all__ = [
 class StateCodec(Protocol):
     """Encodes keys and values as bytes, and decodes them."""
 
-    def encode_value(self, value: Any) -> bytes:
+    def encode_value(self, value: object) -> bytes:
         """Encode one value, and return its bytes."""
 
-    def encode_values(self, values: list[Any]) -> list[bytes]:
+    def encode_values(self, values: list[object]) -> list[bytes]:
         """Encode each of `values` separately, and return the list of their bytes.
 
         This is faster than one call of `encode_value` for each value.
         """
 
-    def decode_value(self, data: bytes) -> Any:
+    def decode_value(self, data: bytes) -> object:
         """Decode one value. It has the same type as the encoded value, and is equal to it."""
 
-    def encode_batch(self, records: list[Any]) -> bytes:
+    def encode_batch(self, records: list[object]) -> bytes:
         """Encode all `records` together, by column if they have the same type."""
 
-    def decode_batch(self, data: bytes) -> list[Any]:
+    def decode_batch(self, data: bytes) -> list[object]:
         """Decode the records that `encode_batch` has encoded."""
 
-    def is_immutable(self, value: Any) -> bool:
+    def is_immutable(self, value: object) -> bool:
         """Return whether `value` is deeply immutable: no part of it can change in place."""
 
 
@@ -79,9 +79,10 @@ TOMBSTONE: Final = Tombstone()
 ATOMS: Final = frozenset({str, int, float, bool, bytes, type(None)})
 #: The types of the marks that a table holds in place of values.
 MARKS: Final = frozenset({Tombstone, EncodedValue})
+_MARK_CLASSES: Final = (Tombstone, EncodedValue)
 
 
-def encode_entries(codec: StateCodec, values: list[Any]) -> tuple[Sequence[bytes | None], bool]:
+def encode_entries(codec: StateCodec, values: list[object]) -> tuple[Sequence[bytes | None], bool]:
     """Encode values of a table, among which there may be tombstones and encoded values.
 
     Returns:
@@ -91,4 +92,6 @@ def encode_entries(codec: StateCodec, values: list[Any]) -> tuple[Sequence[bytes
     if MARKS.isdisjoint(map(type, values)):
         return codec.encode_values(values), False
     encoded = iter(codec.encode_values([value for value in values if type(value) not in MARKS]))
-    return [value.data if type(value) in MARKS else next(encoded) for value in values], True
+    return [
+        value.data if isinstance(value, _MARK_CLASSES) else next(encoded) for value in values
+    ], True

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
 
 import msgpack
 
@@ -82,7 +81,7 @@ def pack_inline(
 
 def unpack_inline(
     codec: StateCodec, packed: bytes, states: Sequence[str]
-) -> Iterator[tuple[str, list[tuple[Any, bytes]]]]:
+) -> Iterator[tuple[str, list[tuple[object, bytes]]]]:
     """Yield the name of each packed state, with its entries as keys and encoded values."""
     decode = codec.decode_value
     for state, pairs in zip(states, msgpack.unpackb(packed), strict=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any
 
 __all__ = ["KeyKinds"]
 
@@ -21,20 +20,20 @@ class KeyKinds:
         canonical: a function that returns the canonical bytes of a key, which begin with its kind.
     """
 
-    def __init__(self, canonical: Callable[[Any], bytes]) -> None:
+    def __init__(self, canonical: Callable[[object], bytes]) -> None:
         self._canonical = canonical
-        self._restored: dict[object, Any] = {}
+        self._restored: dict[object, object] = {}
 
     @property
     def is_pending(self) -> bool:
         """Whether there are restored keys that were not compared yet."""
         return bool(self._restored)
 
-    def note_restored(self, keys: Iterable[Any]) -> None:
+    def note_restored(self, keys: Iterable[object]) -> None:
         """Note the kinds of some restored keys."""
         self._restored = self._kinds(keys)
 
-    def compare(self, keys: Iterable[Any]) -> None:
+    def compare(self, keys: Iterable[object]) -> None:
         """Warn if none of the keys is of the kind of a restored key. Then compare no more keys."""
         used = self._kinds(keys)
         if used and used.keys().isdisjoint(self._restored):
@@ -48,10 +47,10 @@ class KeyKinds:
         if used:
             self._restored = {}
 
-    def _kinds(self, keys: Iterable[Any]) -> dict[object, Any]:
+    def _kinds(self, keys: Iterable[object]) -> dict[object, object]:
         return {self._kind(key): key for key in keys}
 
-    def _kind(self, key: Any) -> object:
+    def _kind(self, key: object) -> object:
         if isinstance(key, tuple):
             return tuple(map(self._kind, key))
         kind = self._canonical(key)[:1]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.metadata.handles import FileRecord, SnapshotBytes
@@ -169,7 +168,7 @@ class LocalStorage:
 
     # --- methods that write entries ---
 
-    def clean_oldest(self, table: KeyedTable) -> list[Any]:
+    def clean_oldest(self, table: KeyedTable) -> list[object]:
         """Write some of the oldest dirty entries of a table, and mark them as clean.
 
         Returns:

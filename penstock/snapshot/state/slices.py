@@ -7,7 +7,7 @@ records between two slices. A step that blocks runs in a thread, off the event l
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 from penstock.dataflow.errors import ProtocolError
 
@@ -18,8 +18,8 @@ T = TypeVar("T")
 #: A value that a generator of slow work yields: None after a slice on the event loop, or a callable
 #: that blocks. The runtime runs the callable off the event loop. It then sends the result to the
 #: generator, or throws the exception into it.
-Step = Callable[[], Any] | None
-Work = Generator[Step, Any, T]
+Step = Callable[[], object] | None
+Work = Generator[Step, object, T]
 
 
 class SliceTimer:
@@ -71,7 +71,7 @@ class Slicing:
         """Return a timer whose first slice begins now."""
         return SliceTimer(self.clock, self._seconds, self.max_entries)
 
-    def offload(self, work: Callable[[], Any]) -> Work[Any]:
+    def offload(self, work: Callable[[], T]) -> Work[T]:
         """Let the runtime run `work` off the event loop, and return the result of `work`.
 
         Raises:
@@ -80,7 +80,7 @@ class Slicing:
         self.require_on_loop()
         self._offloading = True
         try:
-            return (yield work)
+            return cast("T", (yield work))
         finally:
             self._offloading = False
 

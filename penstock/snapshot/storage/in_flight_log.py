@@ -19,7 +19,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.snapshot.metadata.handles import FileRecord, LogHandle, SnapshotBytes
@@ -148,7 +147,7 @@ def write_log(
     folder: Path,
     inline_threshold: int,
     files: FileSystem | None = None,
-) -> Generator[Callable[[], None], Any, tuple[LogHandle, SnapshotBytes]]:
+) -> Generator[Callable[[], None], object, tuple[LogHandle, SnapshotBytes]]:
     """Write a log durably, and return its handle.
 
     This is a generator: it yields callables that block, and the caller runs them in another thread

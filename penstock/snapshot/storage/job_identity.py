@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.storage.filesystem.disk import FileSystem
@@ -86,7 +84,7 @@ class JobIdentity:
         Raises:
             StoreError: if this is not a checkpoint folder, or its file `job` cannot be used.
         """
-        name: str = self._read()["job"]
+        _, name = self._read()
         return name
 
     def has_commits(self) -> bool:
@@ -95,22 +93,26 @@ class JobIdentity:
         Raises:
             StoreError: if this is not a checkpoint folder, or its file `job` cannot be used.
         """
-        return bool(self._read()["layout"] > 1)
+        layout, _ = self._read()
+        return layout > 1
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> tuple[int, str]:
+        """Return the layout of the folder, and the name of its job."""
         path = self._paths.job
         if not self._files.exists(path):
             raise StoreError("this is not a job's checkpoint folder", self._paths.root)
         with raising_store_error("read the checkpoint folder", path):
             types, defaults = {"layout": int, "job": str, "created_ms": int}, {"created_ms": 0}
             identity = read_record(self._files, path, types, defaults)
-        if identity["layout"] > _LAYOUT:
+        layout, name = identity["layout"], identity["job"]
+        assert isinstance(layout, int) and isinstance(name, str)
+        if layout > _LAYOUT:
             raise StoreError(
-                f"the folder has layout {identity['layout']}, and this Penstock knows up to "
+                f"the folder has layout {layout}, and this Penstock knows up to "
                 f"{_LAYOUT}: upgrade Penstock",
                 self._paths.root,
             )
-        return identity
+        return layout, name
 
     def _require_owner(self, job_name: str) -> None:
         owner = self.job_name()

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.snapshot.storage.filesystem.disk import FileSystem
@@ -20,16 +20,18 @@ from penstock.snapshot.storage.job_paths import JobPaths
 
 __all__ = ["create_record", "read_record", "replace_record", "seal", "unseal"]
 
+T = TypeVar("T")
+
 _CHECKSUM = "checksum"
 
 
 def read_record(
     files: FileSystem,
     path: Path,
-    types: Mapping[str, type],
-    defaults: Mapping[str, Any] | None = None,
+    types: Mapping[str, type[T]],
+    defaults: Mapping[str, T] | None = None,
     advice: str = "the file is damaged, or was edited; put it back from a backup",
-) -> dict[str, Any]:
+) -> dict[str, T]:
     """Return the entries of the JSON object that a file contains, without its checksum.
 
     Arguments:
@@ -49,14 +51,14 @@ def read_record(
     return record
 
 
-def seal(record: Mapping[str, Any]) -> dict[str, Any]:
+def seal(record: Mapping[str, object]) -> dict[str, object]:
     """Return a record of plain JSON values with its checksum as the last entry."""
     return {**record, _CHECKSUM: _digest(record)}
 
 
 def unseal(
-    data: bytes, types: Mapping[str, type], defaults: Mapping[str, Any] | None = None
-) -> dict[str, Any] | None:
+    data: bytes, types: Mapping[str, type[T]], defaults: Mapping[str, T] | None = None
+) -> dict[str, T] | None:
     """Return the entries of a JSON object without its checksum; None if it is damaged.
 
     Arguments:
@@ -65,7 +67,7 @@ def unseal(
         defaults: the values of entries that may be missing.
     """
     try:
-        stored: dict[str, Any] = json.loads(data)
+        stored: dict[str, T] = json.loads(data)
         checksum = stored.pop(_CHECKSUM, None)
         # If the name of the checksum is damaged, the file must not pass for one without checksum.
         # So such a file has no entries but those that Penstock 0.1 wrote.
@@ -78,11 +80,11 @@ def unseal(
     return None
 
 
-def _digest(record: Mapping[str, Any]) -> str:
+def _digest(record: Mapping[str, object]) -> str:
     return hashlib.blake2b(json.dumps(record).encode(), digest_size=16).hexdigest()
 
 
-def _write(files: FileSystem, path: Path, record: dict[str, Any]) -> Path:
+def _write(files: FileSystem, path: Path, record: Mapping[str, object]) -> Path:
     """Write a record durably to a temporary file, and return the path of that file."""
     temporary = JobPaths.temporary(path, os.getpid())
     files.write(temporary, json.dumps(seal(record)).encode() + b"\n")
@@ -90,13 +92,13 @@ def _write(files: FileSystem, path: Path, record: dict[str, Any]) -> Path:
     return temporary
 
 
-def replace_record(files: FileSystem, path: Path, record: dict[str, Any]) -> None:
+def replace_record(files: FileSystem, path: Path, record: Mapping[str, object]) -> None:
     """Write a record durably, and replace the file if it exists."""
     files.rename(_write(files, path, record), path)
     files.sync(path.parent)
 
 
-def create_record(files: FileSystem, path: Path, record: dict[str, Any]) -> None:
+def create_record(files: FileSystem, path: Path, record: Mapping[str, object]) -> None:
     """Write a record durably; do nothing if the file exists."""
     temporary = _write(files, path, record)
     # Another process may create the same file at this moment. The first record stays.

@@ -9,7 +9,6 @@ manifests, a manifest was lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.manifest import SnapshotNumber
@@ -103,7 +102,7 @@ class NumberRecord:
                 return SnapshotNumber(recorded)
             recorded = again
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> dict[str, int]:
         if not self._files.exists(self._path):
             raise StoreError(
                 "the record of snapshot numbers is missing, so numbers might be used twice; "
@@ -115,5 +114,5 @@ class NumberRecord:
         defaults = {"published": 0, "highest_removed": 0}
         return read_record(self._files, self._path, types, defaults)
 
-    def _replace(self, record: dict[str, Any]) -> None:
+    def _replace(self, record: dict[str, int]) -> None:
         replace_record(self._files, self._path, record)

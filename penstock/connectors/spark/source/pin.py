@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.snapshot.storage.filesystem.durable_files import sync_file, sync_path
@@ -139,7 +139,7 @@ def load_pin(folder: Path) -> Pin:
 
     path = folder / _RECORD
     try:
-        record = unseal(path.read_bytes(), _TYPES)
+        record: dict[str, Any] | None = unseal(path.read_bytes(), _TYPES)
     except OSError as error:
         raise _unreadable(str(error), path) from error
     if record is None:

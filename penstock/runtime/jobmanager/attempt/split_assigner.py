@@ -97,7 +97,7 @@ class SplitAssigner:
         Raise `JobError` if a source fails.
         """
         for chain, (info, source) in self._sources.items():
-            state = None if restore is None else restore.enumerators.get(info.uid)
+            state: Any = None if restore is None else restore.enumerators.get(info.uid)
             with calling(info.name, FAILED):
                 enumerator = self._enumerators[chain] = source.create_enumerator(info.parallelism)
                 if state is None:
@@ -180,7 +180,9 @@ class SplitAssigner:
         except StoreError:
             return  # a damaged snapshot may need any data, so nothing is removed
         for chain, uid in wanting.items():
-            states = [m.enumerators[uid] for m in self._held.values() if uid in m.enumerators]
+            states: list[Any] = [
+                m.enumerators[uid] for m in self._held.values() if uid in m.enumerators
+            ]
             # Snapshots of older versions have splits that no task had yet.
             begun = [
                 Split(id, payload) for state in states for id, payload, _ in state.get("begun", ())

@@ -97,7 +97,8 @@ def require_splits(manifest: Manifest, paths: JobPaths) -> None:
     """
     names = {entry.uid: entry.name for entry in manifest.operators}
     folder = paths.snapshot(manifest.number)
-    for uid, state in manifest.enumerators.items():
+    states: dict[str, Any] = manifest.enumerators
+    for uid, state in states.items():
         with Decoding(f"the splits of source {names.get(uid, uid)!r}", folder):
             splits = [*state.get("begun", ())]
             state["enumerator"]
@@ -120,7 +121,8 @@ def assigned_splits(manifest: Manifest, uid: str, parallelism: int) -> list[list
     """
     before = {h.subtask: h.small for h in manifest.handles if h.uid == uid and h.small}
     # Older versions assigned the splits of a rescaled source one by one, when tasks requested them.
-    unassigned = [*manifest.enumerators[uid].get("begun", ())]
+    state: Any = manifest.enumerators[uid]
+    unassigned = [*state.get("begun", ())]
     if rescaled(manifest, uid, parallelism):
         unassigned = [split for subtask in sorted(before) for split in before[subtask]] + unassigned
         before = {}

@@ -98,10 +98,11 @@ class AsyncWaitOperator(RunningOperator):
         backend = self.context.operator_state
         assert backend is not None
         if self._operation.key_selector is None:
-            self._restored = backend.list_state(REQUESTS, StateMode.SPLIT).values
+            restored: Any = backend.list_state(REQUESTS, StateMode.SPLIT).values
+            self._restored = restored
         else:
             # Records with the same key stay in one subtask, so that their order is kept.
-            every = backend.list_state(REQUESTS, StateMode.UNION).values
+            every: Any = backend.list_state(REQUESTS, StateMode.UNION).values
             self._restored = [entry for entry in every if self._is_own(entry[0])]
 
     def _is_own(self, record: Any) -> bool:

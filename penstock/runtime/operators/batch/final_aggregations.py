@@ -34,7 +34,8 @@ class FinalResults(KeyedOperator):
         self.iterator = iter(batch.rows())
         for record, timestamp in zip(self.iterator, batch.timestamps or (), strict=False):
             key = key_of(record)
-            if timestamp > times.get(key, NO_TIMESTAMP):
+            before: Any = times.get(key, NO_TIMESTAMP)
+            if timestamp > before:
                 times.put(key, timestamp)
 
     def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
@@ -46,7 +47,7 @@ class FinalResults(KeyedOperator):
         # A reduce function that returns None has removed the value of the key.
         values = (entry for entry in self.backend.scan(self.STATE) if entry[1] is not None)
         for entries in batched(values):
-            times = None
+            times: Any = None
             if timed:
                 table = self.backend.table(self._TIMES)
                 times = [table.get(key, NO_TIMESTAMP) for key, _ in entries]

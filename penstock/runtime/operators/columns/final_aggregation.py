@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,8 @@ class FinalAggregationOperator(RunningAggregationOperator):
             np.maximum.at(latest, rows.keys.codes, times)
             table = self.backend.table(_TIMES)
             for key, time in zip(rows.keys.values, latest.tolist(), strict=True):
-                if time > table.get(key, NO_TIMESTAMP):
+                before: Any = table.get(key, NO_TIMESTAMP)
+                if time > before:
                     table.put(key, time)
         self.results.note_types(rows.key_columns)
         self._add(rows)

@@ -65,5 +65,5 @@ class RunningAggregationOperator(AggregationOperator):
         self._table.dirty.update(self._groups.take_changed())
 
     def _load(self, key: Any) -> Sequence[Any] | None:
-        saved = self._table.get(key)
+        saved: Any = self._table.get(key)
         return None if saved is MISSING else saved

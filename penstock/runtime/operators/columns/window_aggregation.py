@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,8 @@ class WindowAggregationOperator(AggregationOperator):
         name = f"{self.state_name} (windows: {windows})"
         self._table = self.backend.composite_table(name, StateKind.WINDOW, [self.state_name])
         self._windows: dict[int, GroupTable] = {}
-        for (key, window), saved in self.backend.scan(name):
+        entries: Iterator[tuple[Any, Any]] = self.backend.scan(name)
+        for (key, window), saved in entries:
             self._groups_of(window).restore(key, saved)
 
     def _aggregate(self, rows: AggregationInput, batch: RecordBatch) -> RecordBatch:

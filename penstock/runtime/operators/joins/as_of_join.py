@@ -94,7 +94,7 @@ class AsOfJoinOperator(TwoInputOperator):
         self.context.timers.event.register(key, _RECORDS, timestamp)
 
     def _add_version(self, key: Any, timestamp: int, version: Any) -> None:
-        found = self._versions.get(key)
+        found: Any = self._versions.get(key)
         if found is MISSING:
             self._versions.dirty[key] = [[timestamp], [version]]
             return
@@ -113,9 +113,10 @@ class AsOfJoinOperator(TwoInputOperator):
     def _emit(self, key: Any, time: int) -> None:
         """Emit the results of the records of a key and time."""
         entry = key, time
-        records = self._records.get(entry)
+        records: Any = self._records.get(entry)
         self._records.delete(entry)
-        found, version = self._versions.get(key), None
+        found: Any = self._versions.get(key)
+        version = None
         place = 0 if found is MISSING else bisect_right(found[0], time)
         if place:
             version = found[1][place - 1]
@@ -127,7 +128,7 @@ class AsOfJoinOperator(TwoInputOperator):
 
     def _remove_versions_before(self, key: Any, time: int) -> None:
         """Remove the versions that newer versions, up to this time, have replaced."""
-        found = self._versions.get(key)
+        found: Any = self._versions.get(key)
         if found is not MISSING:
             times, versions = found
             count = bisect_right(times, time) - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import Any
 
 from penstock.runtime.operators.context import OperatorContext
@@ -43,14 +44,14 @@ class Buckets:
         #: The time from a record of this side to the last record of the other side that it matches.
         self._delay = max(0, -lower if side else upper)
         #: Returns the bucket under a composite key, or `MISSING`.
-        self.find = self._table.get
+        self.find: Callable[[Any], Any] = self._table.get
 
     def open(self) -> None:
         """Rearrange the restored state, if the program has changed the bounds."""
-        first = next(iter(self._backend.scan(self._name)), None)
-        if first is None or first[1][:2] == [self._lower, self._upper]:
+        buckets: list[tuple[Any, Any]] = list(self._backend.scan(self._name))
+        if not buckets or buckets[0][1][:2] == [self._lower, self._upper]:
             return
-        for entry, (_, _, times, records) in list(self._backend.scan(self._name)):
+        for entry, (_, _, times, records) in buckets:
             self._table.delete(entry)
             self._context.key = entry[0]
             for timestamp, record in zip(times, records, strict=True):

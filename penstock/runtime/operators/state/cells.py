@@ -107,7 +107,7 @@ class ExpiringCells:
 
     def peek(self, key: Any) -> Any:
         """Return the value of a key to combine it with another value, or `MISSING`."""
-        stored = self._table.get(key)
+        stored: Any = self._table.get(key)
         if stored is MISSING:
             return MISSING
         value, used = stored

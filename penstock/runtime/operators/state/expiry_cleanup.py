@@ -121,7 +121,8 @@ class ExpiryCleanup:
     def _shrink(self, key: Any) -> None:
         """Move the bounds of a list past an element that was removed at one of its ends."""
         table, head, index = self._table, key[:-1], key[-1]
-        begin, end = table.get((*head, None), (0, 0))
+        bounds: Any = table.get((*head, None), (0, 0))
+        begin, end = bounds
         if index not in (begin, end - 1):
             return
         while begin < end and table.get((*head, begin)) is MISSING:

@@ -38,7 +38,8 @@ class CellListState(ListState):
     def get(self) -> list[Any]:
         """Return the elements of the current key, in their order; an empty list if it has none."""
         entry = self._scope.entry
-        begin, end = self._table.get(entry(None), _EMPTY)
+        bounds: Any = self._table.get(entry(None), _EMPTY)
+        begin, end = bounds
         keys = [entry(index) for index in range(begin, end)]
         if self._table.has_cold:
             self._table.warm(keys)
@@ -54,14 +55,16 @@ class CellListState(ListState):
         """Add an element to the end of the list of the current key."""
         entry = self._scope.entry
         key = entry(None)
-        begin, end = self._table.get(key, _EMPTY)
+        bounds: Any = self._table.get(key, _EMPTY)
+        begin, end = bounds
         self._cells.put(entry(end), value)
         self._table.dirty[key] = (begin, end + 1)
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Add all `values` to the end of the list of the current key."""
         entry, put = self._scope.entry, self._cells.put
-        begin, end = self._table.get(entry(None), _EMPTY)
+        bounds: Any = self._table.get(entry(None), _EMPTY)
+        begin, end = bounds
         first = end
         for value in _checked(values):
             put(entry(end), value)
@@ -73,7 +76,8 @@ class CellListState(ListState):
         """Replace the elements of the current key by `values`."""
         elements = list(_checked(values))
         entry, put = self._scope.entry, self._cells.put
-        begin, end = self._table.get(entry(None), _EMPTY)
+        bounds: Any = self._table.get(entry(None), _EMPTY)
+        begin, end = bounds
         for index, value in enumerate(elements):
             put(entry(index), value)
         for index in range(max(begin, len(elements)), end):
@@ -84,7 +88,8 @@ class CellListState(ListState):
     def clear(self) -> None:
         """Remove all elements of the current key."""
         entry, delete = self._scope.entry, self._table.delete
-        begin, end = self._table.get(entry(None), _EMPTY)
+        bounds: Any = self._table.get(entry(None), _EMPTY)
+        begin, end = bounds
         if end:
             for index in range(begin, end):
                 delete(entry(index))
@@ -128,7 +133,7 @@ class TableListState(CellListState):
         """Add an element to the end of the list of the current key."""
         key, table = self._current.key, self._table
         ends = (key, None)
-        bounds = table.dirty.get(ends)
+        bounds: Any = table.dirty.get(ends)
         if bounds is None or bounds is TOMBSTONE:
             bounds = table.get(ends, _EMPTY)
         begin, end = bounds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from penstock.dataflow.arguments.aliases import UsedNames
@@ -225,7 +225,8 @@ class StateStore(KeyedStateStore):
             return
         assert self._backend is not None
         now = self._now_ms()
-        for key, value in self._backend.scan(table.name):
+        entries: Iterator[tuple[Any, Any]] = self._backend.scan(table.name)
+        for key, value in entries:
             if not table.kind.is_list or key[-1] is not None:
                 table.put(key, (value, now) if expires else value[0])
         table.expires = expires

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from penstock.dataflow.functions import method_of
@@ -39,7 +40,7 @@ class InversePaneOperator(PaneOperator):
         combines all its panes.
         """
         end, watermark = self.panes.size - 1, self.context.watermark
-        states = self.backend.scan(self.RUNNING)
+        states: Iterator[tuple[Any, Any]] = self.backend.scan(self.RUNNING)
         for key in [key for key, running in states if running[0] + end > watermark]:
             self._running.delete(key)
 
@@ -51,7 +52,7 @@ class InversePaneOperator(PaneOperator):
         key, panes, get = self.context.key, self.panes, self._table.get
         window = time + 1 - panes.size
         value, count, new_panes = None, 0, panes.panes_of(window)
-        running = self._running.get(key, None)
+        running: Any = self._running.get(key, None)
         if running is not None and running[0] == window - panes.slide:
             _, value, count = running
             new_panes = panes.panes_entering(window)
@@ -81,7 +82,7 @@ class InversePaneOperator(PaneOperator):
     def _add_to_pane(self, key: Any, pane: int, record: Any) -> None:
         """Add a late record to its pane, and to the running value if that contains the pane."""
         is_new = self._contents.get(key, pane) is MISSING
-        running = self._running.get(key, None)
+        running: Any = self._running.get(key, None)
         if running is not None and pane in self.panes.panes_staying(running[0]):
             window, value, count = running
             value = self._combine(value, self._copied(record))

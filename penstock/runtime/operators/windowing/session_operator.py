@@ -57,7 +57,7 @@ class SessionOperator(BaseWindowOperator):
         """Emit the sessions of the current key that end at a time."""
         del namespace, is_event
         key = self.context.key
-        sessions = self._table.get(key, ())
+        sessions: Any = self._table.get(key, ())
         left = []
         for session in sessions:
             start, end, accumulator = session
@@ -77,7 +77,7 @@ class SessionOperator(BaseWindowOperator):
         if timestamp == NO_TIMESTAMP:
             raise without_timestamp(self.operation.assigner)
         start, end = timestamp, timestamp + self._gap
-        sessions = self._table.get(key, ())
+        sessions: Any = self._table.get(key, ())
         touching = [each for each in sessions if each[0] <= end and each[1] >= start]
         if not touching and self._has_passed(end - 1):
             self._skip(record, timestamp)

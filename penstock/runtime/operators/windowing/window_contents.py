@@ -129,7 +129,7 @@ class ListedContents(WindowContents):
     def add(self, key: Any, part: Any, record: Any) -> None:
         """Append a record to the list of a window."""
         entry = key, part
-        newest = self._table.get(entry)
+        newest: Any = self._table.get(entry)
         if newest is MISSING:
             self._table.dirty[entry] = [0, record]
         elif len(newest) <= GROUP:
@@ -141,12 +141,13 @@ class ListedContents(WindowContents):
 
     def get(self, key: Any, part: Any) -> Any:
         """Return a new list of the records of a window, or `MISSING`."""
-        newest = self._table.get((key, part))
+        newest: Any = self._table.get((key, part))
         if newest is MISSING:
             return MISSING
         records: list[Any] = []
         for number in range(newest[0]):
-            records += self._table.get((key, part, number))
+            group: Any = self._table.get((key, part, number))
+            records += group
         records += newest[1:]
         return records
 
@@ -162,7 +163,7 @@ class ListedContents(WindowContents):
 
     def clear(self, key: Any, part: Any) -> None:
         """Remove the list of a window."""
-        newest = self._table.get((key, part))
+        newest: Any = self._table.get((key, part))
         if newest is not MISSING:
             for number in range(newest[0]):
                 self._table.delete((key, part, number))

@@ -220,7 +220,7 @@ class WindowOperator(BaseWindowOperator):
     # ---- windows that merge
 
     def _windows_of(self, key: Any) -> MergingWindowSet[Any]:
-        pairs = self._merging.get(key, ())
+        pairs: Any = self._merging.get(key, ())
         windows = [(window_of(window), window_of(state)) for window, state in pairs]
         return MergingWindowSet(windows, self._merge_windows)
 

@@ -23,13 +23,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 from penstock.dataflow.graph.keys import plain_keys
 from penstock.snapshot.state.cold.blocks import BLOCKS, block_key, pack_block, read_block
 from penstock.snapshot.state.cold.cold_store import ColdStore
 from penstock.snapshot.state.cold.database import StateDatabase
-from penstock.snapshot.state.entries import MARKS, TOMBSTONE, StateCodec
+from penstock.snapshot.state.entries import MARKS, TOMBSTONE, EncodedValue, StateCodec
 from penstock.snapshot.state.settings import StateSettings
 from penstock.snapshot.state.slices import SliceTimer, Work
 from penstock.snapshot.state.table.keyed_table import KeyedTable
@@ -37,7 +36,7 @@ from penstock.snapshot.state.table.keyed_table import KeyedTable
 __all__ = ["BlockStore"]
 
 
-def _without(keys: list[Any], levels: Iterable[Container[Any]]) -> list[Any]:
+def _without(keys: list[object], levels: Iterable[Container[object]]) -> list[object]:
     """Return the keys that are in none of the levels."""
     for level in levels:
         keys = [key for key in keys if key not in level]
@@ -105,7 +104,7 @@ class BlockStore(ColdStore):
         """Return how many entries of a table to write as one block."""
         return table.size.block_entries()
 
-    def write(self, table: KeyedTable, keys: list[Any], values: list[Any]) -> None:
+    def write(self, table: KeyedTable, keys: list[object], values: list[object]) -> None:
         """Write dirty or captured entries of a table as one block, and mark them as clean."""
         marked = not MARKS.isdisjoint(map(type, values))
         if not marked:
@@ -117,7 +116,7 @@ class BlockStore(ColdStore):
                     deleted.append(key)
                     continue
                 kept.append(key)
-                if type(value) in MARKS:
+                if isinstance(value, EncodedValue):
                     value = self._codec.decode_value(value.data)
                     self._series_of(table).incomplete_until = self._newest()
                 kept_values.append(value)
@@ -128,7 +127,7 @@ class BlockStore(ColdStore):
         self,
         table: KeyedTable,
         number: int,
-        written: Sequence[Container[Any]],
+        written: Sequence[Container[object]],
         timer: SliceTimer,
     ) -> Work[None]:
         """Compact the blocks of a table, if they hold too many outdated entries.
@@ -224,7 +223,7 @@ class BlockStore(ColdStore):
         return self._series.setdefault(table.table_id, _BlockSeries())
 
     def _append(
-        self, table: KeyedTable, keys: list[Any], values: list[Any], deleted: list[Any]
+        self, table: KeyedTable, keys: list[object], values: list[object], deleted: list[object]
     ) -> None:
         encode = self._codec.encode_batch
         columns = encode(plain_keys(keys)), encode(values), encode(plain_keys(deleted))

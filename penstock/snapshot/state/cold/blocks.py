@@ -13,7 +13,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import msgpack
 
@@ -43,9 +42,9 @@ class StoredBlock:
 
     state: int
     number: int
-    keys: list[Any]
-    values: list[Any]
-    deleted: list[Any]
+    keys: list[object]
+    values: list[object]
+    deleted: list[object]
 
 
 def block_key(state: int, number: int) -> bytes:
@@ -80,13 +79,13 @@ def read_block(codec: StateCodec, row_key: bytes, data: bytes) -> StoredBlock:
     return StoredBlock(state, number, keys, values, deleted)
 
 
-def newest_entries(blocks: Iterable[StoredBlock]) -> Iterator[tuple[int, Any, Any]]:
+def newest_entries(blocks: Iterable[StoredBlock]) -> Iterator[tuple[int, object, object]]:
     """Yield the state id, key and value of each live entry in the blocks of a database.
 
     Arguments:
         blocks: all blocks of the database, in the order of their numbers.
     """
-    states: dict[int, dict[Any, Any]] = {}
+    states: dict[int, dict[object, object]] = {}
     for block in blocks:
         entries = states.setdefault(block.state, {})
         entries.update(zip(block.keys, block.values, strict=True))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import Any
 
 from penstock.snapshot.state.slices import SliceTimer, Work
 from penstock.snapshot.state.table.keyed_table import KeyedTable
@@ -41,14 +40,14 @@ class ColdStore(ABC):
         """Return how many entries of a table to write in one step."""
 
     @abstractmethod
-    def write(self, table: KeyedTable, keys: list[Any], values: list[Any]) -> None:
+    def write(self, table: KeyedTable, keys: list[object], values: list[object]) -> None:
         """Write dirty or captured entries of a table, and mark them as clean."""
 
     def compact(
         self,
         table: KeyedTable,
         number: int,
-        written: Sequence[Container[Any]],
+        written: Sequence[Container[object]],
         timer: SliceTimer,
     ) -> Work[None]:
         """Remove outdated entries after the captured entries of a snapshot were written.
@@ -67,8 +66,8 @@ class ColdStore(ABC):
         return
 
     def cold_entries(
-        self, table_id: int, groups: Iterable[int], hot: Container[Any]
-    ) -> Iterator[tuple[Any, Any]]:
+        self, table_id: int, groups: Iterable[int], hot: Container[object]
+    ) -> Iterator[tuple[object, object]]:
         """Return the stored entries of a table whose keys are not in `hot`, in no special order.
 
         Writes after this call do not change the result. A store that cannot read single entries
@@ -84,7 +83,7 @@ class ColdStore(ABC):
 
     def page(
         self, table: KeyedTable, groups: range, cursor: bytes, limit: int
-    ) -> tuple[list[tuple[Any, Any]], bytes | None]:
+    ) -> tuple[list[tuple[object, object]], bytes | None]:
         """Return some stored entries of a table, and the cursor of the next page.
 
         Arguments:
@@ -134,7 +133,7 @@ class MemoryOnly(ColdStore):
         """Return how many entries of a table to mark as clean in one step."""
         return table.size.chunk_entries()
 
-    def write(self, table: KeyedTable, keys: list[Any], values: list[Any]) -> None:
+    def write(self, table: KeyedTable, keys: list[object], values: list[object]) -> None:
         """Mark dirty or captured entries of a table as clean, without writing them."""
         table.absorb(keys, values, marked=True)
 

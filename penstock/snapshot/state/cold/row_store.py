@@ -6,7 +6,6 @@ Each entry has one row.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator
-from typing import Any
 
 from penstock.snapshot.state.cold.cold_store import ColdStore
 from penstock.snapshot.state.cold.database import StateDatabase
@@ -52,7 +51,7 @@ class RowStore(ColdStore):
         """Return how many entries of a table to write in one batch."""
         return table.size.chunk_entries()
 
-    def write(self, table: KeyedTable, keys: list[Any], values: list[Any]) -> None:
+    def write(self, table: KeyedTable, keys: list[object], values: list[object]) -> None:
         """Write dirty or captured entries of a table as rows, and mark them as clean."""
         encoded, marked = encode_entries(self._codec, values)
         batch = self._database.new_batch()
@@ -70,13 +69,13 @@ class RowStore(ColdStore):
         table.size.note_encoded(encoded)
         table.absorb(keys, values, marked=marked)
 
-    def read(self, table: KeyedTable, key: Any) -> Any:
+    def read(self, table: KeyedTable, key: object) -> object:
         """Read the value of `key` in a table, or return `MISSING` if there is no row."""
         row_key = self._row_keys.row_key(table.table_id, key, is_composite=table.is_composite)
         data = self._database.get(row_key)
         return MISSING if data is None else self._codec.decode_value(data[value_offset(data) :])
 
-    def read_all(self, table: KeyedTable, keys: Collection[Any]) -> list[tuple[Any, Any]]:
+    def read_all(self, table: KeyedTable, keys: Collection[object]) -> list[tuple[object, object]]:
         """Return each of the keys of a table that has a row, with its value."""
         row_key, decode = self._row_keys.row_key, self._codec.decode_value
         table_id, composite = table.table_id, table.is_composite
@@ -88,7 +87,7 @@ class RowStore(ColdStore):
             if data is not None
         ]
 
-    def entries_of(self, table: KeyedTable, key: Any) -> Iterator[tuple[Any, bytes]]:
+    def entries_of(self, table: KeyedTable, key: object) -> Iterator[tuple[object, bytes]]:
         """Yield each composite key of `key` in a composite table, and its encoded value."""
         prefix = self._row_keys.prefix_of(table.table_id, key)
         for row_key, data in self._database.rows_of(prefix):
@@ -96,8 +95,8 @@ class RowStore(ColdStore):
             yield entry, data[value_offset(data) :]
 
     def cold_entries(
-        self, table_id: int, groups: Iterable[int], hot: Container[Any]
-    ) -> Iterator[tuple[Any, Any]]:
+        self, table_id: int, groups: Iterable[int], hot: Container[object]
+    ) -> Iterator[tuple[object, object]]:
         """Return an iterator over the stored entries of a table whose keys are not in `hot`.
 
         Writes after this call do not change the result.
@@ -106,8 +105,8 @@ class RowStore(ColdStore):
         return self._decoded(rows, hot)
 
     def _decoded(
-        self, rows: Iterator[tuple[bytes, bytes]], hot: Container[Any]
-    ) -> Iterator[tuple[Any, Any]]:
+        self, rows: Iterator[tuple[bytes, bytes]], hot: Container[object]
+    ) -> Iterator[tuple[object, object]]:
         decode = self._codec.decode_value
         for row_key, data in rows:
             key = decode(original_key(row_key, data))
@@ -126,10 +125,10 @@ class RowStore(ColdStore):
 
     def page(
         self, table: KeyedTable, groups: range, cursor: bytes, limit: int
-    ) -> tuple[list[tuple[Any, Any]], bytes | None]:
+    ) -> tuple[list[tuple[object, object]], bytes | None]:
         """Return some stored entries of a table, and the cursor of the next page."""
         decode = self._codec.decode_value
-        entries: list[tuple[Any, Any]] = []
+        entries: list[tuple[object, object]] = []
         group = ROW_PREFIX.unpack_from(cursor)[0] if cursor else groups.start
         for current in range(group, groups.stop):
             prefix = ROW_PREFIX.pack(current, table.table_id)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
 
 from penstock.dataflow.graph.key_groups import key_group
 from penstock.dataflow.graph.keys import plain_keys, tuple_prefix
@@ -50,7 +49,7 @@ class RowKeys:
     def __init__(
         self,
         codec: StateCodec,
-        canonical: Callable[[Any], bytes],
+        canonical: Callable[[object], bytes],
         max_parallelism: int,
         limit: int,
     ) -> None:
@@ -59,14 +58,16 @@ class RowKeys:
         self._max_parallelism = max_parallelism
         self._limit = limit
         self._count = 0
-        self._rows: dict[int, dict[Any, tuple[bytes, bytes]]] = {}
+        self._rows: dict[int, dict[object, tuple[bytes, bytes]]] = {}
 
-    def group(self, key: Any, *, is_composite: bool = False) -> int:
+    def group(self, key: object, *, is_composite: bool = False) -> int:
         """Return the number of the key group to which `key` belongs."""
-        form = self._canonical(key[0] if is_composite else key)
-        return key_group(form, self._max_parallelism)
+        if is_composite:
+            assert isinstance(key, tuple)
+            key = key[0]
+        return key_group(self._canonical(key), self._max_parallelism)
 
-    def row_key(self, table_id: int, key: Any, *, is_composite: bool = False) -> bytes:
+    def row_key(self, table_id: int, key: object, *, is_composite: bool = False) -> bytes:
         """Return the row key with which to read `key` of the table `table_id`."""
         remembered = self._rows.get(table_id)
         if remembered is not None:
@@ -74,17 +75,21 @@ class RowKeys:
             if row is not None:
                 return row[0]
         form = self._canonical(key)
-        grouped = self._canonical(key[0]) if is_composite else form
-        return ROW_PREFIX.pack(key_group(grouped, self._max_parallelism), table_id) + form
+        group = (
+            self.group(key, is_composite=True)
+            if is_composite
+            else key_group(form, self._max_parallelism)
+        )
+        return ROW_PREFIX.pack(group, table_id) + form
 
-    def prefix_of(self, table_id: int, key: Any) -> bytes:
+    def prefix_of(self, table_id: int, key: object) -> bytes:
         """Return the prefix of all row keys that `key` has in a composite table."""
         form = self._canonical(key)
         group = key_group(form, self._max_parallelism)
         return ROW_PREFIX.pack(group, table_id) + tuple_prefix(form)
 
     def rows(
-        self, table_id: int, keys: list[Any], *, is_composite: bool = False
+        self, table_id: int, keys: list[object], *, is_composite: bool = False
     ) -> list[tuple[bytes, bytes]]:
         """Return the row keys with which to write `keys` of the table `table_id`.
 
@@ -119,7 +124,10 @@ class RowKeys:
                 opening = bytes((size,)) + original
             else:
                 opening = _LENGTH.pack(_LONG, size) + original
-            grouped = canonical(key[0]) if is_composite else form
+            grouped = form
+            if is_composite:
+                assert isinstance(key, tuple)
+                grouped = canonical(key[0])
             row = ROW_PREFIX.pack(key_group(grouped, groups), table_id) + form
             remembered[key] = (row, opening)
         self._count += len(new)

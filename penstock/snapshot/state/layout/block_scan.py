@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from operator import is_not
-from typing import Any
 
 from penstock.snapshot.state.layout.dense_blocks import DenseBlocks
 from penstock.snapshot.state.preparation.eager_flush_policy import MAX_FLUSHES
@@ -61,7 +60,7 @@ class BlockScan:
         """Return whether a scan is due at the time `now`, in seconds."""
         return now >= self._next_scan
 
-    def flush(self, live: Mapping[Any, Any], now: float) -> Iterator[int | None]:
+    def flush(self, live: Mapping[object, object], now: float) -> Iterator[int | None]:
         """Continue the scan, and write the blocks that it finds.
 
         Yields the position of each block that was written. Yields None if all values of a block
@@ -81,7 +80,7 @@ class BlockScan:
             yield begin
         self._position, self._next_scan = None, now + self._interval
 
-    def _scan(self, live: Mapping[Any, Any]) -> Iterator[int | None]:
+    def _scan(self, live: Mapping[object, object]) -> Iterator[int | None]:
         value_of, blocks = live.__getitem__, self._blocks
         stride = max(1, blocks.size // self._settings.dense_sample)
         # The last block is also scanned, even if it is not full. It changes when keys are added.
@@ -101,7 +100,7 @@ class BlockScan:
             blocks.write(begin, values)
             yield begin
 
-    def _has_settled(self, begin: int, values: list[Any]) -> bool:
+    def _has_settled(self, begin: int, values: list[object]) -> bool:
         """Return whether a block is unlikely to change again before the next snapshot.
 
         This is so if all values of the block have changed, or if no value has changed since the

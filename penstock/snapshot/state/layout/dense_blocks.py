@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 from operator import is_not
-from typing import Any
 
 from penstock.dataflow.graph.keys import plain_keys
 from penstock.snapshot.state.cold.block_store import BlockStore
@@ -34,9 +33,9 @@ class DenseBlocks:
         #: The number of entries in a full block.
         self.size = table.size.block_entries()
         #: All keys of the table, in the order of the table.
-        self.keys: list[Any] = []
+        self.keys: list[object] = []
         #: The values that are in the database, in the order of the keys.
-        self.written: list[Any] = []
+        self.written: list[object] = []
         #: The positions of the blocks that were written since the last snapshot was written.
         self.rewritten: set[int] = set()
         self._table = table
@@ -54,7 +53,7 @@ class DenseBlocks:
         """Whether the blocks that were written before the dense layout have been removed."""
         return not self._older_blocks
 
-    def add_keys(self, live: Mapping[Any, Any]) -> None:
+    def add_keys(self, live: Mapping[object, object]) -> None:
         """Add the keys that were added to the table since the last call.
 
         Arguments:
@@ -63,7 +62,7 @@ class DenseBlocks:
         if len(live) > len(self.keys):
             self.keys.extend(islice(live, len(self.keys), None))
 
-    def write(self, begin: int, values: list[Any]) -> None:
+    def write(self, begin: int, values: list[object]) -> None:
         """Write the block at the position `begin` with these values."""
         self.written[begin : begin + self.size] = values
         self.rewritten.add(begin)
@@ -90,7 +89,7 @@ class DenseBlocks:
             self._store.remove_below(self._table, self._first)
             self._older_blocks = False
 
-    def differs(self, begin: int, values: list[Any]) -> bool:
+    def differs(self, begin: int, values: list[object]) -> bool:
         """Return whether any of the first values of a block differs from the database.
 
         Arguments:

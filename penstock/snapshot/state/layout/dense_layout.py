@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from operator import is_, is_not
-from typing import Any
 
 from penstock.snapshot.state.cold.block_store import BlockStore
 from penstock.snapshot.state.cold.cold_store import ColdStore
@@ -61,7 +60,7 @@ class DenseLayout:
         #: The number of captured lists that are not written yet.
         self._pending = 0
         #: The first values of each block in the previous snapshot, keyed by the block's position.
-        self._samples: dict[int, list[Any]] = {}
+        self._samples: dict[int, list[object]] = {}
 
     def still_pays(self) -> bool:
         """Return whether the table should stay dense. The method is called at each barrier."""
@@ -88,10 +87,10 @@ class DenseLayout:
         del cold
         return self
 
-    def write(self, values: list[Any], timer: SliceTimer) -> Work[None]:
+    def write(self, values: list[object], timer: SliceTimer) -> Work[None]:
         """Write the blocks of a captured list that differ from the blocks in the database."""
         changed = compared = 0
-        samples: dict[int, list[Any]] = {}
+        samples: dict[int, list[object]] = {}
         blocks = self.blocks
         for begin in range(0, len(values), blocks.size):
             end = begin + blocks.size
@@ -147,7 +146,7 @@ class CapturedList:
         values: the values, in the order of the keys of the table.
     """
 
-    def __init__(self, layout: DenseLayout, values: list[Any]) -> None:
+    def __init__(self, layout: DenseLayout, values: list[object]) -> None:
         self._layout = layout
         self._values = values
 
@@ -156,18 +155,19 @@ class CapturedList:
         """The id of the table."""
         return self._layout.table.table_id
 
-    def entries(self) -> dict[Any, Any]:
+    def entries(self) -> dict[object, object]:
         """Return a dict of the captured keys and values."""
         return dict(zip(self._layout.blocks.keys, self._values, strict=False))
 
-    def must_write(self, flushed: Any) -> bool:
+    def must_write(self, flushed: object) -> bool:
         """Return whether the block at position `flushed` has changed since its flush.
 
         Only its first values are compared.
         """
+        assert isinstance(flushed, int)
         return self._layout.blocks.differs(flushed, self._values)
 
-    def note_flushed(self, keys: Collection[Any]) -> None:
+    def note_flushed(self, keys: Collection[object]) -> None:
         """Do nothing, since the layout knows which values are in the database."""
 
     def write(self, cold: ColdStore, number: int, timer: SliceTimer) -> Work[None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from itertools import islice
-from typing import Any
 
 from penstock.snapshot.state.cold.block_store import BlockStore
 from penstock.snapshot.state.cold.cold_store import ColdStore
@@ -119,28 +118,28 @@ class CapturedMap:
     """
 
     def __init__(
-        self, layout: LevelledLayout, entries: dict[Any, Any], *, counts_changes: bool
+        self, layout: LevelledLayout, entries: dict[object, object], *, counts_changes: bool
     ) -> None:
         self._layout = layout
         self._table = layout.table
         self._entries = entries
         self._counts_changes = counts_changes
-        self._flushed: Collection[Any] = ()
+        self._flushed: Collection[object] = ()
 
     @property
     def table_id(self) -> int:
         """The id of the table."""
         return self._table.table_id
 
-    def entries(self) -> dict[Any, Any]:
+    def entries(self) -> dict[object, object]:
         """Return the captured map."""
         return self._entries
 
-    def must_write(self, flushed: Any) -> bool:
+    def must_write(self, flushed: object) -> bool:
         """Return whether the key `flushed` has changed again after its eager flush."""
         return flushed in self._entries
 
-    def note_flushed(self, keys: Collection[Any]) -> None:
+    def note_flushed(self, keys: Collection[object]) -> None:
         """Record the keys that were flushed eagerly since the previous snapshot."""
         self._flushed = keys
 

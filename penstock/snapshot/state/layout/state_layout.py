@@ -7,7 +7,7 @@ and writes whole blocks. It is for tables in which most entries change between t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 from penstock.snapshot.state.cold.cold_store import ColdStore
 from penstock.snapshot.state.slices import SliceTimer, Work
@@ -27,17 +27,17 @@ class CapturedTable(Protocol):
     def table_id(self) -> int:
         """The id of the table."""
 
-    def entries(self) -> dict[Any, Any]:
+    def entries(self) -> dict[object, object]:
         """Return all captured entries. The snapshot must have captured the whole state."""
 
-    def must_write(self, flushed: Any) -> bool:
+    def must_write(self, flushed: object) -> bool:
         """Return whether an eagerly flushed entry or block must be written again.
 
         Arguments:
             flushed: the key of the entry, or the position of the block.
         """
 
-    def note_flushed(self, keys: Collection[Any]) -> None:
+    def note_flushed(self, keys: Collection[object]) -> None:
         """Record which entries or blocks were flushed eagerly since the previous snapshot.
 
         Arguments:

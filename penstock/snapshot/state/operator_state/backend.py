@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import cast
 
 from penstock.dataflow.errors import GraphError
 from penstock.snapshot.metadata.handles import StateMode
@@ -27,10 +27,10 @@ class ListElements:
         values: the restored elements.
     """
 
-    def __init__(self, values: list[Any]) -> None:
+    def __init__(self, values: list[object]) -> None:
         self.values = values
 
-    def replace(self, values: Iterable[Any]) -> None:
+    def replace(self, values: Iterable[object]) -> None:
         """Replace all elements by `values`."""
         self.values = list(values)
 
@@ -48,16 +48,16 @@ class BroadcastEntries:
         packed: the encoded entries, or None if they must be encoded.
     """
 
-    def __init__(self, entries: dict[Any, Any], packed: Sequence[bytes] | None) -> None:
+    def __init__(self, entries: dict[object, object], packed: Sequence[bytes] | None) -> None:
         self._entries = entries
         self._packed = packed
 
     @property
-    def entries(self) -> dict[Any, Any]:
+    def entries(self) -> dict[object, object]:
         """The entries, which the caller must not change."""
         return self._entries
 
-    def to_change(self) -> dict[Any, Any]:
+    def to_change(self) -> dict[object, object]:
         """Return the entries, so that the caller can change them."""
         self._packed = None
         return self._entries
@@ -144,7 +144,8 @@ class OperatorStateBackend:
         if state is None:
             packed = self._take(name)
             with self._decoding(name):
-                entries = dict(map(self._codec.decode_value, packed))
+                pairs = map(self._codec.decode_value, packed)
+                entries = dict(cast("Iterable[tuple[object, object]]", pairs))
             state = self._states[name] = BroadcastEntries(entries, packed or None)
         assert isinstance(state, BroadcastEntries)
         return state

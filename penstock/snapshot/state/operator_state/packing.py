@@ -76,6 +76,7 @@ class OperatorStateSnapshot:
         if size <= inline_threshold:
             return OperatorStateHandle(entries, self._pack()), SnapshotBytes(new=size)
         checksum = yield partial(self._write_file, path)
+        assert isinstance(checksum, str)
         record = FileRecord(path.name, size, checksum)
         return OperatorStateHandle(entries, None, (record,)), SnapshotBytes(new=size)
 

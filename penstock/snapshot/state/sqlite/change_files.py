@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import msgpack
 
@@ -41,7 +41,7 @@ __all__ = ["CHANGES_SUFFIX", "Change", "ChangeFiles", "read_changes"]
 CHANGES_SUFFIX = ".changes"
 #: A key and its value, which is None if the row is deleted; or the begin of a range, None, and its
 #: end.
-Change = Sequence[Any]
+Change = Sequence[object]
 _HEADER_TEXT = "penstock changes 1"
 _HEADER: bytes = msgpack.packb(_HEADER_TEXT)
 #: The number of small files from which on they are joined.

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import cast
 
 from penstock.snapshot.state.entries import MISSING, StateCodec
 from penstock.snapshot.state.settings import DEFAULT_SETTINGS, StateSettings
@@ -39,7 +39,12 @@ _INDEXED_BYTES = 120
 # From this number of entries on, one scan of the rows of a key costs less than single reads.
 _FEWEST_TO_SCAN = 8
 
-Entry = tuple[Any, ...]
+Entry = tuple[object, ...]
+
+
+def _entries(keys: Iterable[object]) -> Iterable[Entry]:
+    """Return keys of a composite table, whose type `KeyedTable` does not know."""
+    return cast("Iterable[Entry]", keys)
 
 
 class CompositeTable(KeyedTable):
@@ -65,15 +70,21 @@ class CompositeTable(KeyedTable):
     ) -> None:
         super().__init__(name, table_id, codec, settings)
         #: The entries in memory by their key, or None until they are first needed.
-        self._index: dict[Any, dict[Entry, None]] | None = None
+        self._index: dict[object, dict[Entry, None]] | None = None
         # How many entries of the dirty level are in the index.
         self._indexed = 0
         # Levels with entries that are not in the index, each with the number of these entries.
-        self._unindexed: list[tuple[dict[Entry, Any], int]] = []
+        self._unindexed: list[tuple[dict[object, object], int]] = []
+
+    @staticmethod
+    def key_of(entry: object) -> object:
+        """Return the first part of a composite key."""
+        assert isinstance(entry, tuple)
+        return entry[0]
 
     # --- methods that list the entries of a key ---
 
-    def entries_of(self, key: Any) -> Iterator[tuple[Entry, Any]]:
+    def entries_of(self, key: object) -> Iterator[tuple[Entry, object]]:
         """Yield the composite key and the value of each entry of `key`, in no order.
 
         The caller may change entries meanwhile. It may change a mutable value in place, as with
@@ -87,7 +98,7 @@ class CompositeTable(KeyedTable):
         if self.has_cold:
             yield from self._cold_entries_of(key, set(hot))
 
-    def has_entries(self, key: Any) -> bool:
+    def has_entries(self, key: object) -> bool:
         """Return whether `key` has at least one entry."""
         hot = self._current_index().get(key, {})
         # Entries are often deleted in the order in which they were put, or in the opposite order.
@@ -113,13 +124,14 @@ class CompositeTable(KeyedTable):
                 level = self.clean if self._is_immutable(value) else self.dirty
                 level[entry] = value
 
-    def clear(self, key: Any) -> None:
+    def clear(self, key: object) -> None:
         """Delete all entries of `key`."""
         for entry in [entry for entry, _ in self.entries_of(key)]:
             self.delete(entry)
 
-    def _cold_entries_of(self, key: Any, listed: set[Entry]) -> Iterator[tuple[Entry, Any]]:
-        for entry, data in self._cold.entries_of(self, key):
+    def _cold_entries_of(self, key: object, listed: set[Entry]) -> Iterator[tuple[Entry, object]]:
+        cold = self._cold.entries_of(self, key)
+        for entry, data in cast("Iterator[tuple[Entry, bytes]]", cold):
             if entry in listed:
                 continue
             if self._is_hot(entry):
@@ -132,15 +144,15 @@ class CompositeTable(KeyedTable):
                     self.dirty[entry] = value
             yield entry, value
 
-    def _is_hot(self, entry: Entry) -> bool:
+    def _is_hot(self, entry: object) -> bool:
         return entry in self.dirty or entry in self.clean or self._is_captured(entry)
 
-    def _is_captured(self, entry: Entry) -> bool:
+    def _is_captured(self, entry: object) -> bool:
         return any(entry in level for level in self.captured)
 
     # --- methods that maintain the index ---
 
-    def delete(self, key: Entry) -> None:
+    def delete(self, key: object) -> None:
         """Delete an entry, if it exists; see `KeyedTable.delete`."""
         if self._index is None or not self._is_only_dirty(key):
             super().delete(key)
@@ -148,9 +160,9 @@ class CompositeTable(KeyedTable):
         self._current_index()
         if self.dirty.pop(key, MISSING) is not MISSING:
             self._indexed -= 1
-            self._drop((key,))
+            self._drop(_entries((key,)))
 
-    def _current_index(self) -> dict[Any, dict[Entry, None]]:
+    def _current_index(self) -> dict[object, dict[Entry, None]]:
         """Return the index, with all entries in memory."""
         if self._index is None:
             self._index = {}
@@ -163,12 +175,12 @@ class CompositeTable(KeyedTable):
         self._indexed = len(self.dirty)
         return self._index
 
-    def _add_last(self, level: dict[Entry, Any], count: int) -> None:
+    def _add_last(self, level: dict[object, object], count: int) -> None:
         """Add the last `count` entries of a level to the index, in their order."""
         if count:
             newest = list(islice(reversed(level), count))
             newest.reverse()
-            self._add(newest)
+            self._add(_entries(newest))
 
     def _add(self, entries: Iterable[Entry]) -> None:
         index = self._index
@@ -196,7 +208,7 @@ class CompositeTable(KeyedTable):
 
     # --- methods that move entries between levels ---
 
-    def seal(self, *, whole: bool) -> dict[Any, Any]:
+    def seal(self, *, whole: bool) -> dict[object, object]:
         """Turn the dirty map into a captured map; see `KeyedTable.seal`."""
         count = len(self.dirty) - self._indexed
         entries = super().seal(whole=whole)
@@ -213,18 +225,18 @@ class CompositeTable(KeyedTable):
         super().release_oldest_capture()
         self._unindexed = [(level, n) for level, n in self._unindexed if level is not oldest]
 
-    def absorb(self, keys: Sequence[Any], values: Sequence[Any], *, marked: bool) -> None:
+    def absorb(self, keys: Sequence[object], values: Sequence[object], *, marked: bool) -> None:
         """Add entries to the clean level; see `KeyedTable.absorb`."""
         super().absorb(keys, values, marked=marked)
         if self._index is not None:
             clean = self.clean
-            self._add(entry for entry in keys if entry in clean)
+            self._add(entry for entry in _entries(keys) if entry in clean)
             if marked:
                 # The entries come from the oldest captured map, or from the dirty level.
                 newer = self.captured[1:]
-                self._drop(e for e in keys if not any(e in level for level in newer))
+                self._drop(e for e in _entries(keys) if not any(e in level for level in newer))
 
-    def forget_dirty(self, keys: Iterable[Any]) -> None:
+    def forget_dirty(self, keys: Iterable[object]) -> None:
         """Remove entries from the dirty map, after they were written and became clean."""
         forgotten = list(keys)
         if self._index is not None:
@@ -232,7 +244,7 @@ class CompositeTable(KeyedTable):
         super().forget_dirty(forgotten)
         if self._index is not None:
             self._indexed = len(self.dirty)
-            self._drop(entry for entry in forgotten if not self._is_captured(entry))
+            self._drop(entry for entry in _entries(forgotten) if not self._is_captured(entry))
 
     def mark_all_dirty(self) -> None:
         """Mark all clean entries as dirty, since the database of rows does not hold them."""
@@ -249,11 +261,11 @@ class CompositeTable(KeyedTable):
         super().drop_entries()
         self._index, self._indexed, self._unindexed = None, 0, []
 
-    def evict(self, count: int) -> list[Any]:
+    def evict(self, count: int) -> list[object]:
         """Evict up to `count` of the oldest clean entries, and return their keys."""
         evicted = super().evict(count)
         if self._index is not None:
-            self._drop(entry for entry in evicted if not self._is_captured(entry))
+            self._drop(entry for entry in _entries(evicted) if not self._is_captured(entry))
         return evicted
 
     def memory_bytes(self, further_entries: int = 0) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any
 
 from penstock.snapshot.state.entries import MARKS, StateCodec
 from penstock.snapshot.state.settings import StateSettings
@@ -68,7 +67,7 @@ class EntrySize:
         """Update the mean with the mean size of values that were just encoded, in bytes."""
         self._mean += (mean - self._mean) * (_SAMPLE_WEIGHT if self._mean else 1)
 
-    def sample(self, entries: int, levels: tuple[Mapping[Any, Any], ...]) -> None:
+    def sample(self, entries: int, levels: tuple[Mapping[object, object], ...]) -> None:
         """Encode a sample of the values if the table has grown by half since the last sample.
 
         Between two samples, the mean is updated with the sizes of the entries that are written.

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state.entries import (
@@ -49,26 +49,26 @@ __all__ = ["ColdReader", "KeyedTable"]
 class ColdReader(Protocol):
     """Reads entries that may be in the database only."""
 
-    def read(self, table: KeyedTable, key: Any) -> Any:
+    def read(self, table: KeyedTable, key: object) -> object:
         """Return the value of `key` in a table, or `MISSING` if it is not in the database."""
 
-    def read_all(self, table: KeyedTable, keys: Collection[Any]) -> list[tuple[Any, Any]]:
+    def read_all(self, table: KeyedTable, keys: Collection[object]) -> list[tuple[object, object]]:
         """Return each of the keys of a table that is in the database, with its value."""
 
-    def entries_of(self, table: KeyedTable, key: Any) -> Iterator[tuple[Any, bytes]]:
+    def entries_of(self, table: KeyedTable, key: object) -> Iterator[tuple[object, bytes]]:
         """Yield each composite key of `key` in a composite table, and its encoded value."""
 
 
 class _NothingCold:
-    def read(self, table: KeyedTable, key: Any) -> Any:
+    def read(self, table: KeyedTable, key: object) -> object:
         del table, key
         return MISSING
 
-    def read_all(self, table: KeyedTable, keys: Collection[Any]) -> list[tuple[Any, Any]]:
+    def read_all(self, table: KeyedTable, keys: Collection[object]) -> list[tuple[object, object]]:
         del table, keys
         return []
 
-    def entries_of(self, table: KeyedTable, key: Any) -> Iterator[tuple[Any, bytes]]:
+    def entries_of(self, table: KeyedTable, key: object) -> Iterator[tuple[object, bytes]]:
         del table, key
         return iter(())
 
@@ -152,15 +152,15 @@ class KeyedTable:
         self.expires = False
         #: Returns whether an entry, given as key and value, has expired. A snapshot that contains
         #: the whole table leaves out these entries. None keeps all entries.
-        self.has_expired: Callable[[Any, Any], bool] | None = None
-        self.dirty: dict[Any, Any] = {}
-        self.captured: list[dict[Any, Any]] = []
-        self.clean: dict[Any, Any] = {}
+        self.has_expired: Callable[[object, object], bool] | None = None
+        self.dirty: dict[object, object] = {}
+        self.captured: list[dict[object, object]] = []
+        self.clean: dict[object, object] = {}
         #: Whether some entries may be in the database only.
         self.has_cold = False
         self._cold: ColdReader = _NOTHING_COLD
         #: Keys that are in no level and not in the database, as `read_ahead` has found out.
-        self._absent: set[Any] = set()
+        self._absent: set[object] = set()
         #: Whether `read_ahead` reads, and the number of its calls.
         self._reads_ahead, self._calls = False, 0
         #: The number of single reads of the database, and of keys that they could concern, since
@@ -171,7 +171,7 @@ class KeyedTable:
         self.only_immutable = False
         #: Keys that the database holds with a value that is older than the value in memory. All of
         #: them are dirty or captured.
-        self._outdated: set[Any] = set()
+        self._outdated: set[object] = set()
         #: Whether `merge_levels` was called, so that the database may hold any dirty entry.
         self._was_merged = False
         self.size = EntrySize(codec, settings)
@@ -179,9 +179,14 @@ class KeyedTable:
         self._is_immutable = codec.is_immutable
         self._settings = settings
 
+    @staticmethod
+    def key_of(entry: object) -> object:
+        """Return the key of a program to which an entry belongs, from the key of the entry."""
+        return entry
+
     # --- methods that operators call for records ---
 
-    def lookup(self, key: Any) -> Any:
+    def lookup(self, key: object) -> object:
         """Return the value of a key that is not dirty, or `MISSING`.
 
         If the value is mutable, the key becomes dirty.
@@ -216,7 +221,7 @@ class KeyedTable:
             self.dirty[key] = value
         return value
 
-    def read_ahead(self, keys: Iterable[Any]) -> None:
+    def read_ahead(self, keys: Iterable[object]) -> None:
         """Read the entries of several keys from the database at once.
 
         Entries that are in memory are not read. An operator may call this before it looks up the
@@ -239,7 +244,7 @@ class KeyedTable:
         self.clean.update(found)
         self._absent = missing.difference(self.clean)
 
-    def _protect(self, key: Any, value: Any) -> None:
+    def _protect(self, key: object, value: object) -> None:
         """Encode a captured value before it can change in place, and make its key dirty."""
         encoded = EncodedValue(self._codec.encode_value(value))
         # All captured maps are searched, since captures of the whole state share value objects.
@@ -248,7 +253,7 @@ class KeyedTable:
                 entries[key] = encoded
         self.dirty[key] = value
 
-    def get(self, key: Any, default: Any = MISSING) -> Any:
+    def get(self, key: object, default: object = MISSING) -> object:
         """Return the value of `key`, or `default` if the key has no entry."""
         value = self.dirty.get(key, MISSING)
         if value is MISSING:
@@ -256,11 +261,11 @@ class KeyedTable:
             return default if value is MISSING else value
         return default if value is TOMBSTONE else value
 
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: object, value: object) -> None:
         """Set the value of `key` to `value`."""
         self.dirty[key] = value
 
-    def delete(self, key: Any) -> None:
+    def delete(self, key: object) -> None:
         """Delete the entry of `key`, if there is one.
 
         This writes a tombstone only if an older level or the database may have an entry of the key.
@@ -272,7 +277,7 @@ class KeyedTable:
         else:
             self.dirty[key] = TOMBSTONE
 
-    def _is_only_dirty(self, key: Any) -> bool:
+    def _is_only_dirty(self, key: object) -> bool:
         """Return whether neither an older level nor the database has an entry of the key."""
         return not (
             self.has_cold
@@ -282,7 +287,7 @@ class KeyedTable:
             or self._was_merged
         )
 
-    def hot_value(self, key: Any) -> Any:
+    def hot_value(self, key: object) -> object:
         """Return the newest value or mark of `key` in memory, or `MISSING`.
 
         In contrast to `get`, this changes nothing. The caller must not change the value.
@@ -293,7 +298,7 @@ class KeyedTable:
                 return value
         return MISSING
 
-    def leave_out_expired(self, has_expired: Callable[[Any, Any], bool]) -> None:
+    def leave_out_expired(self, has_expired: Callable[[object, object], bool]) -> None:
         """Leave out entries that have expired of snapshots that contain the whole table.
 
         Arguments:
@@ -319,7 +324,7 @@ class KeyedTable:
 
     # --- methods that move entries between levels ---
 
-    def seal(self, *, whole: bool) -> dict[Any, Any]:
+    def seal(self, *, whole: bool) -> dict[object, object]:
         """Turn the dirty map into a captured map, and return it.
 
         Arguments:
@@ -343,7 +348,7 @@ class KeyedTable:
         """Drop the oldest captured map, after all its entries were written."""
         self.captured.pop(0)
 
-    def absorb(self, keys: Sequence[Any], values: Sequence[Any], *, marked: bool) -> None:
+    def absorb(self, keys: Sequence[object], values: Sequence[object], *, marked: bool) -> None:
         """Add entries to the clean level, after the cold store has processed them.
 
         Arguments:
@@ -370,16 +375,16 @@ class KeyedTable:
             else:
                 outdated.add(key)
 
-    def add_restored(self, entries: Iterable[tuple[Any, Any]]) -> None:
+    def add_restored(self, entries: Iterable[tuple[object, object]]) -> None:
         """Add entries of a restored snapshot to the clean level."""
         self.clean.update(entries)
 
-    def remove_restored(self, keys: Iterable[Any]) -> None:
+    def remove_restored(self, keys: Iterable[object]) -> None:
         """Remove restored entries that a later block of the snapshot deletes."""
         for key in keys:
             self.clean.pop(key, None)
 
-    def forget_dirty(self, keys: Iterable[Any]) -> None:
+    def forget_dirty(self, keys: Iterable[object]) -> None:
         """Remove entries from the dirty map, after they were written and became clean."""
         for key in keys:
             del self.dirty[key]
@@ -402,7 +407,7 @@ class KeyedTable:
         """Set the reader of the entries that are in the database only."""
         self._cold, self.has_cold = reader, True
 
-    def evict(self, count: int) -> list[Any]:
+    def evict(self, count: int) -> list[object]:
         """Evict up to `count` of the oldest clean entries, and return their keys."""
         self._absent = set()
         oldest = list(islice(self.clean, count))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import IO, Any
+from typing import Protocol
 
 __all__ = ["make_folders", "replace_file", "sync_file", "sync_path", "write_file"]
 
@@ -24,7 +24,17 @@ def sync_path(path: Path) -> None:
         os.close(descriptor)
 
 
-def sync_file(file: IO[Any]) -> None:
+class OpenFile(Protocol):
+    """An open file of text or bytes."""
+
+    def flush(self) -> None:
+        """Write the buffer to the file."""
+
+    def fileno(self) -> int:
+        """Return the file descriptor."""
+
+
+def sync_file(file: OpenFile) -> None:
     """Make the content of an open file durable, but not its name in the folder."""
     file.flush()
     os.fsync(file.fileno())
