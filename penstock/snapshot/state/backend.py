@@ -30,13 +30,13 @@ from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state.cold.database import DatabaseEngine, SharedMemory
 from penstock.snapshot.state.cold.rows import REMEMBERED_BYTES, RowKeys
+from penstock.snapshot.state.eager_flush import EagerFlusher
+from penstock.snapshot.state.early_checkpoint import EarlyCheckpoint
 from penstock.snapshot.state.engines import default_engine
 from penstock.snapshot.state.entries import TOMBSTONE, StateCodec
 from penstock.snapshot.state.key_kinds import KeyKinds
 from penstock.snapshot.state.local_storage import LocalStorage
 from penstock.snapshot.state.memory_budget import MemoryBudget
-from penstock.snapshot.state.preparation.eager_flush import EagerFlusher
-from penstock.snapshot.state.preparation.early_checkpoint import EarlyCheckpoint
 from penstock.snapshot.state.restore import Restorer
 from penstock.snapshot.state.settings import DEFAULT_SETTINGS, StateSettings
 from penstock.snapshot.state.slices import Slicing, Work

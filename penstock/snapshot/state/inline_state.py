@@ -16,8 +16,8 @@ import msgpack
 from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.graph.keys import plain_keys
 from penstock.snapshot.state.entries import StateCodec, encode_entries
-from penstock.snapshot.state.layout.state_layout import CapturedTable
 from penstock.snapshot.state.slices import SliceTimer, Work
+from penstock.snapshot.state.state_layout import CapturedTable
 from penstock.snapshot.state.tables import Tables
 
 __all__ = ["naming_state", "pack_inline", "unpack_inline"]

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.metadata.handles import KeyedHandle, SnapshotBytes
+from penstock.snapshot.state.early_checkpoint import EarlyCheckpoint
 from penstock.snapshot.state.inline_state import pack_inline
-from penstock.snapshot.state.layout.state_layout import CapturedTable
 from penstock.snapshot.state.local_storage import LocalStorage
-from penstock.snapshot.state.preparation.early_checkpoint import EarlyCheckpoint
 from penstock.snapshot.state.slices import Work
+from penstock.snapshot.state.state_layout import CapturedTable
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 from penstock.snapshot.state.tables import Tables
 

@@ -9,9 +9,9 @@ from penstock.dataflow.errors import GraphError
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state.cold.cold_store import ColdStore
 from penstock.snapshot.state.entries import StateCodec
-from penstock.snapshot.state.layout.levelled_layout import LevelledLayout
-from penstock.snapshot.state.layout.state_layout import CapturedTable, StateLayout
+from penstock.snapshot.state.levelled_layout import LevelledLayout
 from penstock.snapshot.state.settings import StateSettings
+from penstock.snapshot.state.state_layout import CapturedTable, StateLayout
 from penstock.snapshot.state.table.composite_table import CompositeTable
 from penstock.snapshot.state.table.keyed_table import ColdReader, KeyedTable
 

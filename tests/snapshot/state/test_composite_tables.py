@@ -6,7 +6,7 @@ import pytest
 
 from penstock.dataflow.errors import GraphError, ProtocolError
 from penstock.snapshot.state import MISSING, StateKind
-from penstock.snapshot.state.layout.dense_layout import DenseLayout
+from penstock.snapshot.state.dense_layout import DenseLayout
 from tests.snapshot.state.backends import as_rows, contents, drive
 
 KEYS = ["a", "b", 1, None, ("t", 2)]

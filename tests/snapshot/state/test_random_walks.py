@@ -15,7 +15,7 @@ from penstock.dataflow.graph.keys import canonical
 from penstock.snapshot.metadata.handles import SnapshotBytes
 from penstock.snapshot.state import MISSING, KeyedBackend, StateSnapshot
 from penstock.snapshot.state.cold.blocks import newest_entries, read_block
-from penstock.snapshot.state.layout.dense_layout import DenseLayout
+from penstock.snapshot.state.dense_layout import DenseLayout
 from penstock.snapshot.state.rocksdb.database import ROCKSDB
 from penstock.snapshot.state.settings import StateSettings
 from tests.sizes import sized

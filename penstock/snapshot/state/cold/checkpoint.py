@@ -31,9 +31,9 @@ from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.handles import FileRecord, SnapshotBytes
+from penstock.snapshot.state.backoff import Backoff
 from penstock.snapshot.state.cold.database import StateDatabase
 from penstock.snapshot.state.cold.errors import no_room_message, recoverability_of_database
-from penstock.snapshot.state.preparation.backoff import Backoff
 from penstock.snapshot.storage.filesystem.durable_files import sync_file, sync_path, write_file
 from penstock.snapshot.storage.filesystem.file_errors import with_advice
 

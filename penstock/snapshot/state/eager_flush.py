@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
-from penstock.snapshot.state.layout.state_layout import CapturedTable, StateLayout
+from penstock.snapshot.state.eager_flush_policy import EagerFlushPolicy
 from penstock.snapshot.state.local_storage import LocalStorage
-from penstock.snapshot.state.preparation.eager_flush_policy import EagerFlushPolicy
 from penstock.snapshot.state.slices import Work
+from penstock.snapshot.state.state_layout import CapturedTable, StateLayout
 from penstock.snapshot.state.tables import Tables
 
 __all__ = ["EagerFlusher"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from itertools import islice
 
-from penstock.snapshot.state.preparation.backoff import Backoff
+from penstock.snapshot.state.backoff import Backoff
 
 __all__ = ["MAX_FLUSHES", "EagerFlushPolicy", "spread_sample"]
 

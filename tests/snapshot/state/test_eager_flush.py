@@ -1,6 +1,6 @@
 """Entries that are flushed before a snapshot, and intervals in which none are."""
 
-from penstock.snapshot.state.preparation.eager_flush_policy import EagerFlushPolicy
+from penstock.snapshot.state.eager_flush_policy import EagerFlushPolicy
 from tests.snapshot.state.backends import contents, drive, fill
 
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from operator import is_not
 
-from penstock.snapshot.state.layout.dense_blocks import DenseBlocks
-from penstock.snapshot.state.preparation.eager_flush_policy import MAX_FLUSHES
+from penstock.snapshot.state.dense_blocks import DenseBlocks
+from penstock.snapshot.state.eager_flush_policy import MAX_FLUSHES
 from penstock.snapshot.state.settings import StateSettings
 
 __all__ = ["BlockScan"]

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from penstock.snapshot.state.layout.dense_layout import DenseLayout
+from penstock.snapshot.state.dense_layout import DenseLayout
 from penstock.snapshot.state.settings import StateSettings
 from tests.snapshot.state.backends import PlainCodec, as_rows, contents, drive, fill
 from tests.snapshot.state.cold.test_blocks import entries, stored

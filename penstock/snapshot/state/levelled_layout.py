@@ -7,12 +7,12 @@ from itertools import islice
 
 from penstock.snapshot.state.cold.block_store import BlockStore
 from penstock.snapshot.state.cold.cold_store import ColdStore
+from penstock.snapshot.state.dense_layout import DenseLayout
+from penstock.snapshot.state.eager_flush_policy import spread_sample
 from penstock.snapshot.state.entries import StateCodec
-from penstock.snapshot.state.layout.dense_layout import DenseLayout
-from penstock.snapshot.state.layout.state_layout import StateLayout
-from penstock.snapshot.state.preparation.eager_flush_policy import spread_sample
 from penstock.snapshot.state.settings import StateSettings
 from penstock.snapshot.state.slices import SliceTimer, Work
+from penstock.snapshot.state.state_layout import StateLayout
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 
 __all__ = ["LevelledLayout"]

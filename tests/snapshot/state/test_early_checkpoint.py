@@ -13,7 +13,7 @@ from rocksdict import Options, Rdict
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.state.cold import checkpoint as checkpoint_module
-from penstock.snapshot.state.preparation.eager_flush_policy import EagerFlushPolicy
+from penstock.snapshot.state.eager_flush_policy import EagerFlushPolicy
 from penstock.snapshot.state.rocksdb.database import ROCKSDB, RocksDatabase
 from penstock.snapshot.state.rocksdb.manifest_reader import ManifestReader, UnknownManifestError
 from penstock.snapshot.state.rocksdb.options import database_options

@@ -1,1 +1,0 @@
-"""Work that a backend does before a barrier, to write the snapshot faster."""
