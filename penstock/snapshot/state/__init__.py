@@ -28,17 +28,16 @@ value, list and map state, TTL and timers with its tables. A newcomer needs nine
 9. **Checkpoint** (`CheckpointFiles`): the table files of the database, linked into the snapshot.
    Snapshots share files that did not change.
 
-The folder `table/` contains the tables, `layout/` contains the two layouts, `preparation/` contains
-the work before a barrier, `cold/` contains blocks, rows and checkpoints, and `rocksdb/` and
-`sqlite/` contain one database each. Start reading at `table/keyed_table.py`, then
+The folder `table/` contains the tables, `cold/` contains blocks, rows and checkpoints, and
+`rocksdb/` and `sqlite/` contain one database each. Start reading at `table/keyed_table.py`, then
 `state_snapshot.py` and `backend.py`.
 
 Each layer uses only the layers below it:
 
     backend
-    state_snapshot, restore, memory_budget, preparation/
+    state_snapshot, restore, memory_budget, eager_flush, early_checkpoint
     local_storage, inline_state
-    tables, layout/
+    tables, state_layout, levelled_layout, dense_layout, dense_blocks
     engines
     rocksdb/, sqlite/
     cold/

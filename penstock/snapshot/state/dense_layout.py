@@ -19,10 +19,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from operator import is_, is_not
 
-from penstock.snapshot.state.block_scan import BlockScan
 from penstock.snapshot.state.cold.block_store import BlockStore
 from penstock.snapshot.state.cold.cold_store import ColdStore
-from penstock.snapshot.state.dense_blocks import DenseBlocks
+from penstock.snapshot.state.dense_blocks import BlockScan, DenseBlocks
 from penstock.snapshot.state.entries import StateCodec
 from penstock.snapshot.state.settings import StateSettings
 from penstock.snapshot.state.slices import SliceTimer, Work

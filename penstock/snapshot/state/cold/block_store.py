@@ -14,7 +14,7 @@ entry may be an object that the task is changing. Or there is no clean value, be
 value was encoded. The snapshot that captures the change writes the entry. The older blocks stay
 until then.
 
-A dense table (`layout/dense_layout.py`) replaces each block under the same number, so its blocks
+A dense table (`dense_layout.py`) replaces each block under the same number, so its blocks
 need no compaction.
 """
 

@@ -1,17 +1,213 @@
-"""The operator state of one subtask: lists and broadcast states, which are held in memory."""
+"""The operator state of one subtask: state that belongs to a subtask and not to a key.
+
+One `OperatorStateBackend` holds the operator state of one subtask in memory. There are two kinds of
+operator state. The elements of lists are redistributed when the parallelism changes. A broadcast
+state has a copy in every subtask. Other packages implement the state objects of users with both.
+
+The module has three parts: snapshots that are written and read, the redistribution of a snapshot
+among the subtasks of a restored job, and the states in memory.
+(Flink: `DefaultOperatorStateBackend`, `RoundRobinOperatorStateRepartitioner`.)
+`docs/reference/snapshot-format.md` describes the packed bytes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import cast
 
-from penstock.dataflow.errors import GraphError
-from penstock.snapshot.metadata.handles import StateMode
+from penstock.dataflow.errors import GraphError, Recoverability, StoreError
+from penstock.snapshot.metadata.handles import (
+    FileRecord,
+    OperatorStateEntry,
+    OperatorStateHandle,
+    SnapshotBytes,
+    StateMode,
+)
 from penstock.snapshot.state.entries import StateCodec
-from penstock.snapshot.state.operator_state.packing import OperatorStateSnapshot, PackedState
+from penstock.snapshot.state.slices import Work
 from penstock.snapshot.storage.decoding import Decoding
+from penstock.snapshot.storage.filesystem.durable_files import write_file
+from penstock.snapshot.storage.filesystem.file_errors import raising_store_error
 
-__all__ = ["BroadcastEntries", "ListElements", "OperatorStateBackend"]
+_LENGTH = struct.Struct(">I")
+
+
+@dataclass(frozen=True)
+class PackedState:
+    """One operator state of one subtask, with encoded elements.
+
+    Arguments:
+        name: the name of the state.
+        mode: the way in which the state is redistributed.
+        elements: the encoded elements of a list, or the encoded entries of a broadcast state.
+    """
+
+    name: str
+    mode: StateMode
+    elements: Sequence[bytes]
+
+
+@dataclass(frozen=True)
+class OperatorStateSnapshot:
+    """The operator state of one subtask as it was at a barrier.
+
+    Arguments:
+        states: all states of the subtask.
+    """
+
+    states: tuple[PackedState, ...]
+
+    def write(
+        self, path: Path, inline_threshold: int
+    ) -> Work[tuple[OperatorStateHandle, SnapshotBytes]]:
+        """Write the state, and return its handle and its size.
+
+        Arguments:
+            path: the file to create if the state is too large for its handle. The folder must
+                exist. The caller makes the name of the file durable.
+            inline_threshold: the largest size of a state that is stored in the handle, in bytes.
+
+        Raises:
+            StoreError: if the file cannot be written.
+        """
+        entries = tuple(
+            OperatorStateEntry(state.name, state.mode, len(state.elements)) for state in self.states
+        )
+        size = sum(
+            len(element) + _LENGTH.size for state in self.states for element in state.elements
+        )
+        if size <= inline_threshold:
+            return OperatorStateHandle(entries, self._pack()), SnapshotBytes(new=size)
+        checksum = yield partial(self._write_file, path)
+        assert isinstance(checksum, str)
+        record = FileRecord(path.name, size, checksum)
+        return OperatorStateHandle(entries, None, (record,)), SnapshotBytes(new=size)
+
+    def _pack(self) -> bytes:
+        parts: list[bytes] = []
+        for state in self.states:
+            for element in state.elements:
+                parts += _LENGTH.pack(len(element)), element
+        return b"".join(parts)
+
+    def _write_file(self, path: Path) -> str:
+        data = self._pack()
+        with raising_store_error("write operator state", path):
+            write_file(path, data)
+        return _checksum(data)
+
+
+def _checksum(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def read_operator_state(handle: OperatorStateHandle, folder: Path) -> list[PackedState]:
+    """Return the operator states that a handle refers to.
+
+    Arguments:
+        handle: the handle of the operator state of one subtask.
+        folder: the folder of the snapshot.
+
+    Raises:
+        StoreError: if the file is missing or damaged.
+    """
+    if handle.inline is not None:
+        data, path = handle.inline, folder
+    else:
+        path = folder / handle.files[0].name
+        with raising_store_error("read operator state", path):
+            data = path.read_bytes()
+        # A resume has checked all files of the snapshot, but a restart has not.
+        if _checksum(data) != handle.files[0].checksum:
+            raise _damaged("it has another checksum than recorded", path)
+    elements = list(_elements(data, path))
+    if len(elements) != sum(entry.elements for entry in handle.states):
+        raise _damaged(f"it has {len(elements)} elements", path)
+    states, start = [], 0
+    for entry in handle.states:
+        end = start + entry.elements
+        states.append(PackedState(entry.name, entry.mode, elements[start:end]))
+        start = end
+    return states
+
+
+def _elements(data: bytes, path: Path) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        begin = at + _LENGTH.size
+        if begin > len(data):
+            raise _damaged(f"it ends within the length at byte {at}", path)
+        end = begin + _LENGTH.unpack_from(data, at)[0]
+        if end > len(data):
+            raise _damaged(f"the element at byte {at} is cut off", path)
+        yield data[begin:end]
+        at = end
+
+
+def _damaged(problem: str, path: Path) -> StoreError:
+    return StoreError(
+        f"the operator state is damaged: {problem}; resume from another snapshot",
+        path,
+        recoverability=Recoverability.NON_RECOVERABLE,
+    )
+
+
+def redistribute(
+    before: Mapping[int, Sequence[PackedState]], subtask: int, parallelism: int, *, rescaled: bool
+) -> list[PackedState]:
+    """Return the operator state that one subtask restores.
+
+    * Each subtask gets all elements of a union list.
+    * If the parallelism has not changed, a subtask gets its own lists and broadcast states.
+    * Otherwise all elements of a list, in the order of the subtasks, are divided into runs of equal
+      length. The first subtasks get one element more if the number does not divide evenly.
+    * Otherwise subtask i gets the broadcast states of old subtask i modulo their number.
+
+    Arguments:
+        before: the states of each old subtask that had any, keyed by the index of the subtask.
+        subtask: the index of the new subtask.
+        parallelism: the parallelism of the operator now.
+        rescaled: whether the parallelism has changed since the snapshot.
+    """
+    modes = {state.name: state.mode for index in sorted(before) for state in before[index]}
+    result = []
+    for name, mode in modes.items():
+        lists = {
+            index: state.elements
+            for index in sorted(before)
+            for state in before[index]
+            if state.name == name
+        }
+        if mode is StateMode.BROADCAST:
+            elements = _copy(lists, subtask, rescaled)
+        elif mode is StateMode.SPLIT and not rescaled:
+            elements = lists.get(subtask, ())
+        else:
+            elements = [element for part in lists.values() for element in part]
+            if mode is StateMode.SPLIT:
+                elements = _share(elements, subtask, parallelism)
+        result.append(PackedState(name, mode, elements))
+    return result
+
+
+def _copy(copies: Mapping[int, Sequence[bytes]], subtask: int, rescaled: bool) -> Sequence[bytes]:
+    if subtask in copies and not rescaled:
+        return copies[subtask]
+    # A subtask may lack its copy, because the state was new. Then it gets that of another one.
+    holders = list(copies)
+    return copies[holders[subtask % len(holders)]]
+
+
+def _share(elements: Sequence[bytes], subtask: int, parallelism: int) -> Sequence[bytes]:
+    share, more = divmod(len(elements), parallelism)
+    start = subtask * share + min(subtask, more)
+    return elements[start : start + share + (subtask < more)]
+
 
 _WORDS = {
     StateMode.SPLIT: "a list state",
