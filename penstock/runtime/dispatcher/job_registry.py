@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from penstock.dataflow.errors import PenstockError
 from penstock.runtime.dispatcher.private_files import open_private, read_private, replace_private
-from penstock.snapshot.metadata.manifest import SnapshotKind
+from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.store import Store
 
 __all__ = ["JobRecord", "JobRegistry"]

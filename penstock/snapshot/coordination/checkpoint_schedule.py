@@ -7,8 +7,6 @@ The schedule reads no clock. The caller passes all times, in seconds of its own 
 
 from __future__ import annotations
 
-__all__ = ["CheckpointSchedule"]
-
 #: The time between the announcement of a checkpoint and its start. It is `LEAD_SECONDS`, or the
 #: share `LEAD_SHARE` of the checkpoint interval if that is shorter.
 LEAD_SECONDS, LEAD_SHARE = 0.3, 1 / 4

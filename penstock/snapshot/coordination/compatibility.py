@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["Difference", "Verdict", "require_compatible"]
-
 
 class Verdict(enum.Enum):
     """The effect of resuming from a snapshot on the state of one operator."""

@@ -25,31 +25,6 @@ from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.coordination.checkpoint_schedule import CheckpointSchedule
 from penstock.snapshot.protocols.events import SnapshotKind
 
-__all__ = [
-    "AbortSnapshot",
-    "Acknowledged",
-    "CompleteSnapshot",
-    "Coordinator",
-    "CoordinatorCommand",
-    "CoordinatorEvent",
-    "Declined",
-    "FailAttempt",
-    "FinishJob",
-    "TaskInputEnded",
-    "InjectBarriers",
-    "NumbersReserved",
-    "PrepareSnapshot",
-    "PublishSnapshot",
-    "PublishFailed",
-    "Published",
-    "ReserveNumbers",
-    "SavepointRequested",
-    "CheckpointRequested",
-    "CoordinatorState",
-    "StopRequested",
-    "Tick",
-]
-
 
 @dataclass(frozen=True)
 class Tick:

@@ -13,8 +13,6 @@ from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.snapshot.coordination.compatibility import Difference, Verdict
 from penstock.snapshot.metadata.manifest import Manifest, OperatorEntry
 
-__all__ = ["EdgeEntry", "compare_graph", "edges_in_flight"]
-
 
 def edges_in_flight(manifest: Manifest) -> frozenset[tuple[str, str]]:
     """Return the edges on which the snapshot contains records in flight.

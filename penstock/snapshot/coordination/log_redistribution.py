@@ -13,8 +13,6 @@ from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.dataflow.graph.key_groups import key_group, subtask_of_key_group
 from penstock.dataflow.graph.keys import canonical
 
-__all__ = ["redistribute_log"]
-
 
 def redistribute_log(
     partitioning: Partitioning,

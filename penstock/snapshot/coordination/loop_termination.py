@@ -58,20 +58,6 @@ from dataclasses import dataclass, field
 
 from penstock.dataflow.errors import ProtocolError
 
-__all__ = [
-    "TerminateLoop",
-    "RunEndOfInputHooks",
-    "Loop",
-    "LoopCommand",
-    "LoopEvent",
-    "LoopStatus",
-    "LoopTerminationDetector",
-    "ExternalInputEnded",
-    "SnapshotEnded",
-    "StatusReported",
-    "RequestCheckpoint",
-]
-
 
 @dataclass(frozen=True)
 class LoopStatus:

@@ -9,8 +9,6 @@ from penstock.dataflow.errors import GraphError
 from penstock.snapshot.metadata.handles import OperatorHandle
 from penstock.snapshot.metadata.manifest import Manifest
 
-__all__ = ["with_present_uids"]
-
 
 def with_present_uids(manifest: Manifest, former: Mapping[str, str]) -> Manifest:
     """Return a manifest in which renamed operators have their present uids.

@@ -13,16 +13,6 @@ from pathlib import Path
 
 from penstock.snapshot.metadata.manifest import Manifest, SnapshotInfo
 
-__all__ = [
-    "NEWEST",
-    "Decision",
-    "Fork",
-    "FreshStart",
-    "Refuse",
-    "RestoreNewest",
-    "decide_resume",
-]
-
 NEWEST = "newest"
 
 

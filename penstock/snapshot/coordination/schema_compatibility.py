@@ -20,8 +20,6 @@ from penstock.snapshot.metadata.schema import (
     former_names,
 )
 
-__all__ = ["compare_schemas"]
-
 
 def compare_schemas(
     before: Iterable[RecordSchema], after: Iterable[RecordSchema]

@@ -11,8 +11,6 @@ from difflib import get_close_matches
 from penstock.snapshot.coordination.compatibility import Difference, Verdict
 from penstock.snapshot.metadata.state_kind import StateKind
 
-__all__ = ["compare_states"]
-
 
 def compare_states(
     uid: str, name: str, gone: Mapping[str, str], new: Mapping[str, str]

@@ -11,8 +11,6 @@ import ast
 from types import NoneType
 from typing import Annotated, Any, get_origin
 
-__all__ = ["includes", "text_of"]
-
 _UNKNOWN = "Any"
 
 # Maps other spellings of a type to the normalised spelling.

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from penstock.dataflow.sink import Committable
 from penstock.snapshot.metadata.manifest import Manifest
 
-__all__ = ["needed_numbers", "pending_committables"]
-
 
 def pending_committables(manifest: Manifest) -> list[Committable]:
     """Return the committables that a job must commit after it has been restored.

@@ -15,8 +15,6 @@ from penstock.snapshot.metadata.type_check import require_type
 if TYPE_CHECKING:
     from penstock.snapshot.metadata.manifest import Manifest, OperatorEntry
 
-__all__ = ["require_consistent"]
-
 _MOST_GROUPS = 32768
 # The start of the year 10000, in milliseconds since the epoch. Python has no later dates.
 _MOST_MS = 253_402_300_800_000

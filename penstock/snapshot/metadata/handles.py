@@ -12,19 +12,6 @@ from typing import Any
 
 from penstock.snapshot.metadata.state_kind import StateKind
 
-__all__ = [
-    "EventTimeState",
-    "OWN_INPUT",
-    "FileRecord",
-    "KeyedHandle",
-    "LogHandle",
-    "OperatorHandle",
-    "OperatorStateEntry",
-    "OperatorStateHandle",
-    "SnapshotBytes",
-    "StateMode",
-]
-
 
 @dataclass(frozen=True)
 class FileRecord:

@@ -10,15 +10,6 @@ from penstock.snapshot.metadata.handles import OperatorHandle, SnapshotBytes
 from penstock.snapshot.metadata.schema import RecordSchema
 from penstock.snapshot.protocols.events import SnapshotKind
 
-__all__ = [
-    "FORMAT",
-    "Manifest",
-    "OperatorEntry",
-    "SnapshotInfo",
-    "SnapshotKind",
-    "SnapshotNumber",
-]
-
 #: The number of the format in which manifests are written.
 FORMAT = 4
 

@@ -26,8 +26,6 @@ from penstock.snapshot.metadata.plain_values import (
 from penstock.snapshot.metadata.schema import RecordSchema
 from penstock.snapshot.protocols.events import SnapshotKind
 
-__all__ = ["MAGIC", "decode_manifest", "encode_manifest"]
-
 # These values are written to disk, so never change them. If the layout of the body changes,
 # increase `FORMAT`, and continue to read the old formats.
 MAGIC = b"PENSTOCK"

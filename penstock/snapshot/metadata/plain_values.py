@@ -15,8 +15,6 @@ import msgpack
 
 from penstock.dataflow.errors import JobError
 
-__all__ = ["ALLOWED", "NOT_PLAIN", "pack_plain", "require_plain", "unpack_plain"]
-
 ALLOWED = "use str, int (64 bits), float, bool, None, bytes, list and dict only"
 #: The exceptions that `pack_plain` raises for a value that is not plain.
 NOT_PLAIN = (TypeError, ValueError, OverflowError, RecursionError)

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-__all__ = ["FieldSchema", "RecordKind", "RecordSchema", "former_names"]
-
 
 class RecordKind(Enum):
     """The kind of a record class: dataclass, named tuple, enum, or unknown."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["StateKind"]
-
 
 class StateKind(Enum):
     """The kind of a named state. The values are written to disk, so never change them.

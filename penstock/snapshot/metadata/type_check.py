@@ -14,8 +14,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-__all__ = ["require_type"]
-
 Check = Callable[[Any], None]
 
 

@@ -39,8 +39,6 @@ from penstock.snapshot.protocols.events import (
     UnblockChannels,
 )
 
-__all__ = ["AlignedProtocol"]
-
 
 class AlignedProtocol(SnapshotProtocol):
     """Aligned snapshots of one task without back-edges (ABS Algorithm 1).

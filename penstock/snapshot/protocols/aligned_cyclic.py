@@ -69,8 +69,6 @@ from penstock.snapshot.protocols.events import (
     UnblockChannels,
 )
 
-__all__ = ["AlignedCyclicProtocol"]
-
 
 class AlignedCyclicProtocol(SnapshotProtocol):
     """Aligned snapshots of one task that has back-edges (ABS Algorithm 2).

@@ -48,8 +48,6 @@ from penstock.snapshot.protocols.events import (
     UnblockChannels,
 )
 
-__all__ = ["AtLeastOnceProtocol"]
-
 
 class AtLeastOnceProtocol(SnapshotProtocol):
     """At-least-once snapshots of one task.

@@ -15,8 +15,6 @@ from enum import Enum
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.protocols.events import Command, Event
 
-__all__ = ["Phase", "SnapshotProtocol"]
-
 
 class Phase(Enum):
     """The phase of a task within a snapshot.

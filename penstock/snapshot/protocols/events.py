@@ -11,29 +11,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = [
-    "BarrierArrived",
-    "BarrierAnnounced",
-    "BarrierSent",
-    "BlockChannel",
-    "Broadcast",
-    "Command",
-    "CopyState",
-    "DropLog",
-    "EndLog",
-    "Event",
-    "Halt",
-    "Overtake",
-    "Resume",
-    "SnapshotAborted",
-    "SnapshotCompleted",
-    "SnapshotKind",
-    "StartLog",
-    "StartAlignmentTimer",
-    "AlignmentTimedOut",
-    "UnblockChannels",
-]
-
 
 class SnapshotKind(StrEnum):
     """The reason for a snapshot. The values are stored on disk, so never change them.

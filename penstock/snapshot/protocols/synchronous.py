@@ -44,8 +44,6 @@ from penstock.snapshot.protocols.events import (
     UnblockChannels,
 )
 
-__all__ = ["SynchronousProtocol"]
-
 
 class SynchronousProtocol(SnapshotProtocol):
     """Synchronous snapshots of one task, which halts until the snapshot is over.

@@ -68,8 +68,6 @@ from penstock.snapshot.protocols.events import (
     UnblockChannels,
 )
 
-__all__ = ["UnalignedProtocol"]
-
 
 class UnalignedProtocol(SnapshotProtocol):
     """Unaligned snapshots of one task.

@@ -45,8 +45,6 @@ from penstock.snapshot.state.table.composite_table import CompositeTable
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 from penstock.snapshot.state.tables import Tables
 
-__all__ = ["KeyedBackend"]
-
 _MAX_PRIVATE_CACHE_BYTES = 32 * 1024 * 1024
 _MIN_PRIVATE_CACHE_BYTES = 1024 * 1024
 _MIN_REMEMBERED_ROWS = 4096

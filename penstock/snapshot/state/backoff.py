@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Backoff"]
-
 #: The largest number of turns that are skipped in a row.
 MAX_SKIPPED = 16
 

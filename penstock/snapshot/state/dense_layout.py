@@ -27,8 +27,6 @@ from penstock.snapshot.state.settings import StateSettings
 from penstock.snapshot.state.slices import SliceTimer, Work
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 
-__all__ = ["DenseLayout"]
-
 # A table stops being dense when less than this share of its entries changed. In the levelled layout
 # a changed entry costs about ten times as much as an unchanged entry costs in a dense block. The
 # share is much lower than `_BEGIN_SHARE` of the levelled layout, since a switch writes all entries.

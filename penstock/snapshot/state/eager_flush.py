@@ -10,8 +10,6 @@ from penstock.snapshot.state.slices import Work
 from penstock.snapshot.state.state_layout import CapturedTable, StateLayout
 from penstock.snapshot.state.tables import Tables
 
-__all__ = ["EagerFlusher"]
-
 
 class EagerFlusher:
     """Writes dirty entries of one backend between two snapshots.

@@ -14,8 +14,6 @@ from itertools import islice
 
 from penstock.snapshot.state.backoff import Backoff
 
-__all__ = ["MAX_FLUSHES", "EagerFlushPolicy", "spread_sample"]
-
 #: The largest number of eager flushes of one entry between two snapshots.
 MAX_FLUSHES = 2
 # If more than this share of the flushed entries has changed again when the snapshot is captured,

@@ -15,8 +15,6 @@ from penstock.snapshot.state.local_storage import LocalStorage
 from penstock.snapshot.state.settings import StateSettings
 from penstock.snapshot.state.slices import Work
 
-__all__ = ["EarlyCheckpoint"]
-
 # Preparation begins `_LEAD_SECONDS` before the snapshot is due, plus `_LEAD_FACTOR` times the
 # expected duration of the preparation. Blocks that are flushed after the preparation are added to
 # the log.

@@ -19,8 +19,6 @@ from penstock.snapshot.state.cold.errors import no_room_message, recoverability_
 from penstock.snapshot.state.sqlite.change_files import CHANGES_SUFFIX
 from penstock.snapshot.state.sqlite.database import SQLITE
 
-__all__ = ["default_engine", "engine_of", "engine_of_kind", "open_files"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -5,16 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final, Protocol
 
-__all__ = [
-    "ATOMS",
-    "MARKS",
-    "MISSING",
-    "TOMBSTONE",
-    "EncodedValue",
-    "StateCodec",
-    "encode_entries",
-]
-
 
 class StateCodec(Protocol):
     """Encodes keys and values as bytes, and decodes them."""

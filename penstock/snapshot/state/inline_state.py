@@ -20,8 +20,6 @@ from penstock.snapshot.state.slices import SliceTimer, Work
 from penstock.snapshot.state.state_layout import CapturedTable
 from penstock.snapshot.state.tables import Tables
 
-__all__ = ["naming_state", "pack_inline", "unpack_inline"]
-
 # The overhead of msgpack for an entry in bytes: one list and two byte strings.
 _ENTRY_BYTES = 6
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-__all__ = ["KeyKinds"]
-
 logger = logging.getLogger("penstock")
 
 

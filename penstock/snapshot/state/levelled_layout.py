@@ -15,8 +15,6 @@ from penstock.snapshot.state.slices import SliceTimer, Work
 from penstock.snapshot.state.state_layout import StateLayout
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 
-__all__ = ["LevelledLayout"]
-
 # A table becomes dense when this share of its entries changed between two snapshots, or while a
 # snapshot was written. `dense_layout.py` explains the costs.
 _BEGIN_SHARE = 1 / 4

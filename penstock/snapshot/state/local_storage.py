@@ -26,8 +26,6 @@ from penstock.snapshot.state.slices import Slicing, Work
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 from penstock.snapshot.state.tables import Tables
 
-__all__ = ["LocalStorage"]
-
 
 class LocalStorage:
     """Opens and closes the database of a subtask, and makes its checkpoints.

@@ -8,8 +8,6 @@ from penstock.snapshot.state.local_storage import LocalStorage
 from penstock.snapshot.state.slices import Work
 from penstock.snapshot.state.tables import Tables
 
-__all__ = ["MemoryBudget"]
-
 # An upper estimate of the entries that an operator adds for one batch of records.
 _BATCH_ENTRIES = 4096
 _MAX_SKIPPED_CHECKS = 64

@@ -34,8 +34,6 @@ from penstock.snapshot.state.slices import Work
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 from penstock.snapshot.state.tables import Tables
 
-__all__ = ["Restorer"]
-
 _ROWS_PER_BATCH = 256
 _GROUP = struct.Struct(">H")
 

@@ -11,8 +11,6 @@ from typing import TypeVar, cast
 
 from penstock.dataflow.errors import ProtocolError
 
-__all__ = ["SliceTimer", "Slicing", "Step", "Work"]
-
 T = TypeVar("T")
 
 #: A value that a generator of slow work yields: None after a slice on the event loop, or a callable

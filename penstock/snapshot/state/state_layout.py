@@ -13,8 +13,6 @@ from penstock.snapshot.state.cold.cold_store import ColdStore
 from penstock.snapshot.state.slices import SliceTimer, Work
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 
-__all__ = ["CapturedTable", "StateLayout"]
-
 
 class CapturedTable(Protocol):
     """The entries of one table that a snapshot has captured.

@@ -27,8 +27,6 @@ from penstock.snapshot.state.state_layout import CapturedTable
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 from penstock.snapshot.state.tables import Tables
 
-__all__ = ["SnapshotWriter", "StateSnapshot"]
-
 
 class SnapshotWriter:
     """Writes the state snapshots of one backend, one after the other.

@@ -15,8 +15,6 @@ from penstock.snapshot.state.state_layout import CapturedTable, StateLayout
 from penstock.snapshot.state.table.composite_table import CompositeTable
 from penstock.snapshot.state.table.keyed_table import ColdReader, KeyedTable
 
-__all__ = ["Tables"]
-
 logger = logging.getLogger("penstock")
 
 

@@ -12,8 +12,6 @@ from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.job_paths import JobPaths
 
-__all__ = ["adopt"]
-
 
 def adopt(manifest: Manifest, source: JobPaths, own: JobPaths) -> JobPaths:
     """Link or copy the files of a snapshot into the folder of the fork.

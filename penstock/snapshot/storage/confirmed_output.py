@@ -20,15 +20,6 @@ from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.json_records import read_record, replace_record
 
-__all__ = [
-    "Confirmed",
-    "is_confirmed",
-    "read_confirmed",
-    "require_published",
-    "unconfirmed",
-    "write_confirmed",
-]
-
 #: The type of the record: it maps (lineage, uid of the sink) to the number of the newest snapshot
 #: whose output is published.
 Confirmed = Mapping[tuple[str, str], int]

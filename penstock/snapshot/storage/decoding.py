@@ -6,8 +6,6 @@ from pathlib import Path
 
 from penstock.dataflow.errors import PenstockError, ProtocolError, Recoverability, StoreError
 
-__all__ = ["Decoding"]
-
 
 class Decoding:
     """Raise a `StoreError` with advice if a `with` block cannot decode a part of a snapshot.

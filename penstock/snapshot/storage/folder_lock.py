@@ -12,8 +12,6 @@ from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.filesystem.file_errors import raising_store_error, store_error
 from penstock.snapshot.storage.job_paths import JobPaths
 
-__all__ = ["FolderLock"]
-
 #: The error numbers of `FileSystem.lock` if locks do not work on the file system.
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 

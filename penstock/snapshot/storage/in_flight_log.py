@@ -24,26 +24,6 @@ from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.snapshot.metadata.handles import FileRecord, LogHandle, SnapshotBytes
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 
-__all__ = [
-    "BARRIER",
-    "BATCH",
-    "END",
-    "FRAME_HEADER",
-    "SEGMENT_BYTES",
-    "STATUS",
-    "WATERMARK",
-    "PROBE",
-    "LogPart",
-    "Marker",
-    "Range",
-    "Segment",
-    "frame",
-    "frames",
-    "read_elements",
-    "read_log",
-    "write_log",
-]
-
 # The kinds of frames. They are written to disk, so never change these values.
 BATCH, BARRIER, END, WATERMARK, STATUS, PROBE = 0, 1, 2, 3, 4, 5
 FRAME_HEADER = struct.Struct(">IB")  # length of the payload in bytes, kind

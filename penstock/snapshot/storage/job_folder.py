@@ -11,8 +11,6 @@ from penstock.dataflow.errors import StoreError
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.job_paths import JobPaths
 
-__all__ = ["make_folders", "require_fit", "sync_parents"]
-
 #: The error numbers for folders that this user or this file system cannot sync. They are ignored.
 _NOT_OURS_TO_SYNC = frozenset(
     {

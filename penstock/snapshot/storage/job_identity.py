@@ -12,8 +12,6 @@ from penstock.snapshot.storage.json_records import create_record, read_record
 from penstock.snapshot.storage.ownership import has_identity, require_real_folders, require_unused
 from penstock.snapshot.storage.snapshot_reader import SnapshotReader
 
-__all__ = ["JobIdentity"]
-
 #: The version of the folder's layout. It is written to disk, so never change its meaning. In layout
 #: 1, the folder had no file `commits` before the first commit, and its files had no checksums.
 _LAYOUT = 2

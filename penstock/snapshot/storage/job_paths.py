@@ -12,8 +12,6 @@ from pathlib import Path
 
 from penstock.snapshot.metadata.manifest import SnapshotNumber
 
-__all__ = ["JobPaths"]
-
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _SNAPSHOT_NAME = re.compile(r"[0-9]{6,}")
 _ATTEMPT_NAME = re.compile(r"[0-9]+", re.ASCII)

@@ -18,8 +18,6 @@ from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.job_paths import JobPaths
 
-__all__ = ["create_record", "read_record", "replace_record", "seal", "unseal"]
-
 T = TypeVar("T")
 
 _CHECKSUM = "checksum"

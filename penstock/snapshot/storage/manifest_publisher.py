@@ -20,8 +20,6 @@ from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.snapshot_numbers import NumberRecord
 from penstock.snapshot.storage.snapshot_reader import SnapshotReader
 
-__all__ = ["ManifestPublisher"]
-
 
 class ManifestPublisher:
     """Publishes the snapshots of one job.

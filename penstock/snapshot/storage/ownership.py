@@ -16,15 +16,6 @@ from penstock.dataflow.errors import StoreError
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.job_paths import JobPaths
 
-__all__ = [
-    "has_identity",
-    "remove_attempts",
-    "remove_parent",
-    "remove_work",
-    "require_real_folders",
-    "require_unused",
-]
-
 #: The folders that mkfs creates in the root of a new file system. The user may mount a file system
 #: as the checkpoint folder.
 _OF_THE_FILE_SYSTEM = frozenset({"lost+found"})

@@ -11,15 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
-from penstock.snapshot.metadata.manifest import SnapshotKind, SnapshotNumber
+from penstock.snapshot.metadata.manifest import SnapshotNumber
+from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.filesystem.file_errors import raising_store_error
 from penstock.snapshot.storage.folder_lock import FolderLock
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.snapshot_numbers import NumberRecord
 from penstock.snapshot.storage.snapshot_reader import SnapshotReader
-
-__all__ = ["Retention"]
 
 
 class Retention:

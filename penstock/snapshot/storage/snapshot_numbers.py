@@ -16,8 +16,6 @@ from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.json_records import read_record, replace_record
 
-__all__ = ["NumberRecord"]
-
 
 class NumberRecord:
     """Reads and writes the file `numbers` of a job's folder.

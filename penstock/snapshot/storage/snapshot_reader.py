@@ -16,8 +16,6 @@ from penstock.snapshot.storage.filesystem.file_errors import raising_store_error
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.snapshot_numbers import NumberRecord
 
-__all__ = ["SnapshotReader"]
-
 
 class SnapshotReader:
     """Lists, loads and verifies the snapshots of one job.

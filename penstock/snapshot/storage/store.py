@@ -38,8 +38,6 @@ from penstock.snapshot.storage.retention import Retention
 from penstock.snapshot.storage.snapshot_numbers import NumberRecord
 from penstock.snapshot.storage.snapshot_reader import SnapshotReader
 
-__all__ = ["Store"]
-
 
 class Store(SnapshotReader):
     """Reads and writes the snapshots of one job in its checkpoint folder.

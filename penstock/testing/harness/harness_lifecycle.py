@@ -16,7 +16,8 @@ from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.coordination.compatibility import require_compatible
 from penstock.snapshot.coordination.graph_compatibility import compare_graph
 from penstock.snapshot.coordination.renamed_operators import with_present_uids
-from penstock.snapshot.metadata.manifest import Manifest, SnapshotKind, SnapshotNumber
+from penstock.snapshot.metadata.manifest import Manifest, SnapshotNumber
+from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.testing.harness.harness_program import compiled
 from penstock.testing.harness.harness_snapshot import HarnessFolder, HarnessSnapshot

@@ -33,8 +33,6 @@ from penstock.snapshot.state.settings import StateSettings
 from penstock.snapshot.state.slices import SliceTimer, Work
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 
-__all__ = ["BlockStore"]
-
 
 def _without(keys: list[object], levels: Iterable[Container[object]]) -> list[object]:
     """Return the keys that are in none of the levels."""

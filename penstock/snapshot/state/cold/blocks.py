@@ -19,8 +19,6 @@ import msgpack
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.state.entries import StateCodec
 
-__all__ = ["BLOCKS", "StoredBlock", "block_key", "newest_entries", "pack_block", "read_block"]
-
 #: The prefix of the keys of all blocks. No key group has this number.
 BLOCKS = b"\xff\xff"
 _KEY = struct.Struct(">HHQ")

@@ -37,8 +37,6 @@ from penstock.snapshot.state.cold.errors import no_room_message, recoverability_
 from penstock.snapshot.storage.filesystem.durable_files import sync_file, sync_path, write_file
 from penstock.snapshot.storage.filesystem.file_errors import with_advice
 
-__all__ = ["CheckpointFiles", "link_or_copy"]
-
 logger = logging.getLogger(__name__)
 
 #: The suffixes of table files: those of RocksDB, and the change files of SQLite.

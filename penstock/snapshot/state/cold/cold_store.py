@@ -14,8 +14,6 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from penstock.snapshot.state.slices import SliceTimer, Work
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 
-__all__ = ["ColdStore", "MemoryOnly"]
-
 
 class ColdStore(ABC):
     """The interface of a cold store, to which a backend writes the entries of its tables."""

@@ -22,15 +22,6 @@ from typing import Protocol
 
 from penstock.snapshot.state.cold.blocks import BLOCKS
 
-__all__ = [
-    "CHECKSUM_BYTES",
-    "CheckpointContent",
-    "DatabaseEngine",
-    "SharedMemory",
-    "StateDatabase",
-    "WriteBatch",
-]
-
 #: The number of written bytes after which there are probably table files without a checksum.
 CHECKSUM_BYTES = 1024 * 1024
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from penstock.dataflow.errors import PenstockError, Recoverability, StoreError, recoverability_of
 from penstock.snapshot.storage.filesystem.file_errors import with_advice
 
-__all__ = ["no_room_message", "recoverability_of_database", "state_error"]
-
 #: The primary codes of the errors of SQLite in which the disk or the file system has failed.
 _DISK_CODES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 

@@ -18,8 +18,6 @@ from penstock.snapshot.state.cold.rows import (
 from penstock.snapshot.state.entries import MISSING, StateCodec, encode_entries
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 
-__all__ = ["RowStore"]
-
 
 class RowStore(ColdStore):
     """Reads and writes the entries of all tables of a backend as rows of one database.

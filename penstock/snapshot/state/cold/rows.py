@@ -23,8 +23,6 @@ from penstock.dataflow.graph.key_groups import key_group
 from penstock.dataflow.graph.keys import plain_keys, tuple_prefix
 from penstock.snapshot.state.entries import StateCodec
 
-__all__ = ["REMEMBERED_BYTES", "ROW_PREFIX", "RowKeys", "original_key", "value_offset"]
-
 ROW_PREFIX = struct.Struct(">HH")
 _LENGTH = struct.Struct(">BI")
 _LONG = 255

@@ -32,8 +32,6 @@ from penstock.snapshot.state.cold.errors import state_error
 from penstock.snapshot.state.rocksdb.options import RocksMemory, database_options
 from penstock.snapshot.state.rocksdb.table_files import TableFiles
 
-__all__ = ["ROCKSDB", "RocksDatabase"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -25,15 +25,6 @@ from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
 
-__all__ = [
-    "ManifestReader",
-    "UnknownManifestError",
-    "Version",
-    "masked_crc",
-    "read_file",
-    "records",
-]
-
 # The format of the log on disk: the size of its blocks, and the header and types of its fragments.
 _BLOCK_BYTES = 32 * 1024
 # The fields of a header are the masked CRC-32C of type and payload, the length, and the type.

@@ -14,8 +14,6 @@ from rocksdict import (
 
 from penstock.snapshot.state.cold.database import SharedMemory
 
-__all__ = ["RocksMemory", "database_options"]
-
 # The write buffer is small, so that RocksDB flushes most of a snapshot in the background while the
 # rest is written. With this size, the flush at the end of 100,000 entries takes 15 ms instead of
 # 45 ms. A smaller buffer might not hold the writes after an early checkpoint.

@@ -31,8 +31,6 @@ from rocksdict import Checkpoint, Rdict
 from penstock.snapshot.state.cold.database import CheckpointContent
 from penstock.snapshot.state.rocksdb.manifest_reader import ManifestReader, UnknownManifestError
 
-__all__ = ["TableFiles"]
-
 logger = logging.getLogger(__name__)
 
 # The largest number of attempts to link all files. An attempt fails only if RocksDB removes a file

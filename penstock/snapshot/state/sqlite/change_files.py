@@ -36,8 +36,6 @@ from penstock.snapshot.state.cold.checkpoint import link_or_copy
 from penstock.snapshot.state.cold.database import CheckpointContent
 from penstock.snapshot.storage.filesystem.durable_files import sync_file
 
-__all__ = ["CHANGES_SUFFIX", "Change", "ChangeFiles", "read_changes"]
-
 CHANGES_SUFFIX = ".changes"
 #: A key and its value, which is None if the row is deleted; or the begin of a range, None, and its
 #: end.

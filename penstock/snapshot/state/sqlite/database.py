@@ -33,8 +33,6 @@ from penstock.snapshot.state.cold.database import (
 from penstock.snapshot.state.cold.errors import state_error
 from penstock.snapshot.state.sqlite.change_files import Change, ChangeFiles, read_changes
 
-__all__ = ["SQLITE", "SqliteDatabase"]
-
 logger = logging.getLogger(__name__)
 
 # The table has row ids. Without them, SQLite stores values of 1 KB in pages of their own, and a

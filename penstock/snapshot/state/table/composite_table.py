@@ -31,8 +31,6 @@ from penstock.snapshot.state.entries import MISSING, StateCodec
 from penstock.snapshot.state.settings import DEFAULT_SETTINGS, StateSettings
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 
-__all__ = ["CompositeTable"]
-
 # The estimated memory of an entry in the index, in bytes: a slot in a dict, and a share of the dict
 # of its key.
 _INDEXED_BYTES = 120

@@ -8,8 +8,6 @@ from itertools import islice
 from penstock.snapshot.state.entries import MARKS, StateCodec
 from penstock.snapshot.state.settings import StateSettings
 
-__all__ = ["EntrySize"]
-
 # The memory of an entry besides its content, in bytes: a slot in a dict (about 50 bytes), the
 # headers of the key and value objects, and the rounding by the allocator.
 _OVERHEAD_BYTES = 200

@@ -43,8 +43,6 @@ from penstock.snapshot.state.entries import (
 from penstock.snapshot.state.settings import DEFAULT_SETTINGS, StateSettings
 from penstock.snapshot.state.table.entry_size import EntrySize
 
-__all__ = ["ColdReader", "KeyedTable"]
-
 
 class ColdReader(Protocol):
     """Reads entries that may be in the database only."""

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from penstock.snapshot.storage.filesystem.durable_files import sync_path
 
-__all__ = ["FileSystem"]
-
 
 class FileSystem:
     """The file operations of the store, on the local disk.

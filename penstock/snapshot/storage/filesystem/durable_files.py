@@ -11,8 +11,6 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["make_folders", "replace_file", "sync_file", "sync_path", "write_file"]
-
 
 def sync_path(path: Path) -> None:
     """Make the content of a file, or the names in a folder, durable."""

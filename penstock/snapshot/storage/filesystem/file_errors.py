@@ -10,8 +10,6 @@ from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
 
-__all__ = ["raising_store_error", "store_error", "with_advice"]
-
 _ADVICE = {
     errno.ENOSPC: "the disk is full; make room, or keep fewer checkpoints",
     errno.EDQUOT: "the quota is used up; make room, or keep fewer checkpoints",

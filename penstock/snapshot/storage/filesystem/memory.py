@@ -10,8 +10,6 @@ from pathlib import Path
 
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 
-__all__ = ["MemoryFileSystem"]
-
 
 @dataclass(eq=False)
 class _Node:

@@ -20,8 +20,6 @@ from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
 
-__all__ = ["TemporaryFolder", "remove_abandoned"]
-
 _LOCK = "lock"
 _NAME = re.compile(r"penstock-[a-z]+-[a-z0-9_]{8}")
 
