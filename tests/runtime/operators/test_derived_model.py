@@ -22,10 +22,10 @@ from penstock.dataflow.streams.state_tracking import StateTracking
 from penstock.dataflow.time import MAX_WATERMARK, MIN_WATERMARK
 from tests.runtime.operators.making import make_operator
 from tests.runtime.operators.windowing.harness import Windows
-from tests.sizes import LONG
+from tests.sizes import sized
 
 LATE = OutputTag("late")
-SEEDS = range(40 if LONG else 4)
+SEEDS = range(sized(2, 40))
 Record = tuple[str, int, int]
 
 

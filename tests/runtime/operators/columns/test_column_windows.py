@@ -135,7 +135,7 @@ def compare(ours: OperatorHarness, theirs: OperatorHarness, where: Any) -> int:
 @pytest.mark.parametrize("name", ASSIGNERS)
 def test_windows_by_event_time_are_those_of_rows(name: str, lateness: int, columns: bool) -> None:
     late = 0
-    for seed in range(sized(4, 60)):
+    for seed in range(sized(2, 60)):
         rng, where = random.Random(seed), f"seed {seed}"
         ours = OperatorHarness(
             over_columns(ASSIGNERS[name], lateness, columns), side_outputs=[LATE]
@@ -164,7 +164,7 @@ def test_windows_by_event_time_are_those_of_rows(name: str, lateness: int, colum
 @pytest.mark.parametrize("columns", [True, False], ids=["columns", "rows"])
 @pytest.mark.parametrize("name", PROCESSING)
 def test_windows_by_processing_time_are_those_of_rows(name: str, columns: bool) -> None:
-    for seed in range(sized(4, 60)):
+    for seed in range(sized(2, 60)):
         rng, where, emitted = random.Random(seed), f"seed {seed}", 0
         ours = OperatorHarness(over_columns(PROCESSING[name], 0, columns), side_outputs=[LATE])
         theirs = OperatorHarness(over_rows(PROCESSING[name], 0), side_outputs=[LATE])

@@ -46,7 +46,7 @@ class NaiveJoin:
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_each_record_meets_the_version_that_is_valid_at_its_time(tmp_path: Path, how: str) -> None:
     operation = as_of_join_operation(how, None, LATE)
-    for seed in range(sized(8, 100)):
+    for seed in range(sized(3, 100)):
         rng = random.Random(seed)
         kind = specs.as_of_join(operation)
         joins = Joins(kind, operation, tmp_path / str(seed), ("late",))
