@@ -27,7 +27,7 @@ from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
 from penstock.runtime.network.elements import TimeElement
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.operators.batch import factory as batch_factory
+from penstock.runtime.operators import registry
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.snapshots.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.taskmanager import protocol_choice
@@ -122,7 +122,7 @@ def replays_on_the_first_channel(patch: pytest.MonkeyPatch) -> None:
 
 
 def emits_running_results(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(batch_factory, "_FINAL", {})
+    patch.setattr(registry, "_FINAL", {})
 
 
 def continues_batch_jobs(patch: pytest.MonkeyPatch) -> None:
