@@ -60,12 +60,30 @@ class StreamPartitioner(ABC):
         """Set the name of the partitioner's user code that errors show."""
         self.place = place
 
-    @abstractmethod
     def route(self, batch: RecordBatch) -> None:
         """Append each record to the buffers of the output channels that it belongs to.
 
-        A batch with event times, and each batch behind it, must be passed to `_route_timed`.
+        From the first batch with event times on, the buffers have them, too.
         """
+        if batch.timestamps is not None and not self._timed:
+            self.start_timestamps()
+        self._append(batch.rows(), batch.times() if self._timed else None)
+
+    @abstractmethod
+    def _append(self, records: list[Any], timestamps: list[int] | None) -> None:
+        """Append each record to the buffers that it belongs to.
+
+        Arguments:
+            records: the records.
+            timestamps: the event time of each record, or None if the buffers have no event times.
+        """
+
+    def start_timestamps(self) -> None:
+        """Append event times to the buffers from now on."""
+        if not self._timed:
+            self._timed = True
+            for output in self.outputs:
+                output.pending.start_timestamps()
 
     def route_arrow(self, batch: RecordBatch) -> None:
         """Append the rows of an Arrow batch to the output channels that they belong to.
@@ -74,36 +92,16 @@ class StreamPartitioner(ABC):
         """
         self.route(batch)
 
-    def _route_timed(self, batch: RecordBatch) -> None:
-        """Append each record with its event time to the buffers that it belongs to."""
-        if not self._timed:
-            self._timed = True
-            for output in self.outputs:
-                output.pending.start_timestamps()
-        self._append_timed(batch.rows(), batch.times())
-
-    @abstractmethod
-    def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
-        """Append each record and its event time to the buffers that it belongs to."""
-
 
 class ForwardPartitioner(StreamPartitioner):
     """Sends all records to the only output channel."""
-
-    def route(self, batch: RecordBatch) -> None:
-        """Append all records to the buffer of the only output channel."""
-        if self._timed or batch.timestamps is not None:
-            self._route_timed(batch)
-            return
-        records = batch.rows()
-        self.outputs[0].buffer.extend(records)
 
     def route_arrow(self, batch: RecordBatch) -> None:
         """Append an Arrow batch to the output channel."""
         self.outputs[0].append_arrow(batch)
 
-    def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
-        self.outputs[0].pending.extend_timed(records, timestamps)
+    def _append(self, records: list[Any], timestamps: list[int] | None) -> None:
+        self.outputs[0].pending.extend(records, timestamps)
 
 
 class GlobalPartitioner(ForwardPartitioner):
@@ -123,23 +121,14 @@ class BroadcastPartitioner(StreamPartitioner):
         super().__init__(outputs)
         self._copy = copy
 
-    def route(self, batch: RecordBatch) -> None:
-        """Append all records to the buffer of each output channel."""
-        if self._timed or batch.timestamps is not None:
-            self._route_timed(batch)
-            return
-        records = batch.rows()
-        for output in self.outputs:
-            output.buffer.extend(self._for_output(output, records))
-
     def route_arrow(self, batch: RecordBatch) -> None:
         """Append an Arrow batch, which never changes, to each output channel."""
         for output in self.outputs:
             output.append_arrow(batch)
 
-    def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
+    def _append(self, records: list[Any], timestamps: list[int] | None) -> None:
         for output in self.outputs:
-            output.pending.extend_timed(self._for_output(output, records), timestamps)
+            output.pending.extend(self._for_output(output, records), timestamps)
 
     def _for_output(self, output: OutputChannel, records: list[Any]) -> list[Any]:
         # A consumer in this process may change its records. Other channels may encode the same
@@ -159,17 +148,6 @@ class RebalancePartitioner(StreamPartitioner):
         super().__init__(outputs)
         self._next = start % len(outputs)
 
-    def route(self, batch: RecordBatch) -> None:
-        """Append the records to the output channels in turns, one record each."""
-        if self._timed or batch.timestamps is not None:
-            self._route_timed(batch)
-            return
-        records = batch.rows()
-        count = len(self.outputs)
-        for offset in range(min(count, len(records))):
-            self.outputs[(self._next + offset) % count].buffer.extend(records[offset::count])
-        self._next = (self._next + len(records)) % count
-
     def route_arrow(self, batch: RecordBatch) -> None:
         """Append one piece of an Arrow batch to each output channel."""
         count, size = len(self.outputs), batch.count
@@ -179,11 +157,12 @@ class RebalancePartitioner(StreamPartitioner):
             self.outputs[(self._next + piece) % count].append_arrow(part)
         self._next = (self._next + pieces) % count
 
-    def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
+    def _append(self, records: list[Any], timestamps: list[int] | None) -> None:
         count = len(self.outputs)
         for offset in range(min(count, len(records))):
             pending = self.outputs[(self._next + offset) % count].pending
-            pending.extend_timed(records[offset::count], timestamps[offset::count])
+            times = None if timestamps is None else timestamps[offset::count]
+            pending.extend(records[offset::count], times)
         self._next = (self._next + len(records)) % count
 
 
@@ -194,20 +173,9 @@ class ShufflePartitioner(StreamPartitioner):
         super().__init__(outputs)
         self._rng = rng
 
-    def route(self, batch: RecordBatch) -> None:
-        """Append each record to an output channel that is chosen at random."""
-        if self._timed or batch.timestamps is not None:
-            self._route_timed(batch)
-            return
-        records = batch.rows()
-        appends = [output.buffer.append for output in self.outputs]
-        for append, record in zip(self._rng.choices(appends, k=len(records)), records, strict=True):
-            append(record)
-
-    def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
-        chosen = self._rng.choices([output.pending for output in self.outputs], k=len(records))
-        for pending, record, timestamp in zip(chosen, records, timestamps, strict=True):
-            pending.append_timed(record, timestamp)
+    def _append(self, records: list[Any], timestamps: list[int] | None) -> None:
+        buffers = [output.pending for output in self.outputs]
+        _append_each(self._rng.choices(buffers, k=len(records)), records, timestamps)
 
 
 class _BufferOfKey(dict[Any, RecordBuffer]):
@@ -281,26 +249,11 @@ class HashPartitioner(StreamPartitioner):
         self._max_parallelism, self._parallelism = max_parallelism, parallelism
         self._pending = [output.pending for output in outputs]
         self._buffer_of_key = _BufferOfKey(self._find)
-        functions = {"key_of": selector}
-        self._loop = codegen.specialize(route_records, functions) or route_records
+        self._loop = self._specialised(route_records)
         self._timed_loop: Callable[..., None] | None = None
         self._columns: ColumnRouter | None = None
         if isinstance(selector, ColumnKey):
             self._columns = ColumnRouter(selector.columns, self._subtask_of, parallelism)
-
-    def route(self, batch: RecordBatch) -> None:
-        """Append each record to the output channel of its key."""
-        if self._timed or batch.timestamps is not None:
-            self._route_timed(batch)
-            return
-        records = batch.rows()
-        self.iterator = iterator = iter(records)
-        try:
-            self._loop(self.selector, iterator, self._buffer_of_key)
-        except BaseException as error:
-            self._check_current(error, records)
-            raise
-        self.iterator = None
 
     def route_arrow(self, batch: RecordBatch) -> None:
         """Append the rows of an Arrow batch by the columns of their keys."""
@@ -310,18 +263,23 @@ class HashPartitioner(StreamPartitioner):
         for subtask, part in self._columns.split(batch):
             self.outputs[subtask].append_arrow(part)
 
-    def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
-        loop = self._timed_loop
-        if loop is None:
-            specialised = codegen.specialize(route_timed_records, {"key_of": self.selector})
-            loop = self._timed_loop = specialised or route_timed_records
+    def _append(self, records: list[Any], timestamps: list[int] | None) -> None:
         self.iterator = iterator = iter(records)
         try:
-            loop(self.selector, iterator, self._buffer_of_key, timestamps)
+            if timestamps is None:
+                self._loop(self.selector, iterator, self._buffer_of_key)
+            else:
+                if self._timed_loop is None:
+                    self._timed_loop = self._specialised(route_timed_records)
+                self._timed_loop(self.selector, iterator, self._buffer_of_key, timestamps)
         except BaseException as error:
             self._check_current(error, records)
             raise
         self.iterator = None
+
+    def _specialised(self, loop: Callable[..., None]) -> Callable[..., None]:
+        """Return a loop with the key selector inlined; the loop itself if that is impossible."""
+        return codegen.specialize(loop, {"key_of": self.selector}) or loop
 
     def _check_current(self, error: BaseException, records: list[Any]) -> None:
         """Raise the error that explains why the key of the current record is refused."""
@@ -389,31 +347,18 @@ class CustomPartitioner(StreamPartitioner):
         self._selector = selector
         self._partition = partition
 
-    def route(self, batch: RecordBatch) -> None:
-        """Append each record to the output channel of its subtask.
+    def _append(self, records: list[Any], timestamps: list[int] | None) -> None:
+        _append_each(self._chosen(records), records, timestamps)
 
-        Raises:
-            JobError: if the partition function returned an index that no subtask has.
-        """
-        if self._timed or batch.timestamps is not None:
-            self._route_timed(batch)
-            return
-        records = batch.rows()
-        for pending, record in self._chosen(records):
-            pending.records.append(record)
-
-    def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
-        for (pending, record), timestamp in zip(self._chosen(records), timestamps, strict=True):
-            pending.append_timed(record, timestamp)
-
-    def _chosen(self, records: list[Any]) -> Iterator[tuple[RecordBuffer, Any]]:
-        """Yield each record with the buffer of its subtask.
+    def _chosen(self, records: list[Any]) -> list[RecordBuffer]:
+        """Return the buffer of the subtask of each record.
 
         Raises:
             JobError: if the partition function returned an index that no subtask has.
         """
         buffers, count = [output.pending for output in self.outputs], len(self.outputs)
         selector, partition = self._selector, self._partition
+        chosen: list[RecordBuffer] = []
         self.iterator = iterator = iter(records)
         for record in iterator:
             index = partition(selector(record), count)
@@ -422,5 +367,15 @@ class CustomPartitioner(StreamPartitioner):
                     f"the partitioner returned {index!r}; it must return a whole number from 0 "
                     f"to {count - 1}, the index of one of the {count} subtasks"
                 )
-            yield buffers[index], record
+            chosen.append(buffers[index])
         self.iterator = None
+        return chosen
+
+
+def _append_each(chosen: list[Any], records: list[Any], timestamps: list[int] | None) -> None:
+    """Append each record, and its event time, to the buffer that was chosen for the record."""
+    for pending, record in zip(chosen, records, strict=True):
+        pending.records.append(record)
+    if timestamps is not None:
+        for pending, timestamp in zip(chosen, timestamps, strict=True):
+            pending.timestamps.append(timestamp)

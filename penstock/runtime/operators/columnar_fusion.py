@@ -52,7 +52,8 @@ class FusedOperator(RunningOperator):
             if batch.timestamps is None and not self._timed:
                 self._route(iterator, self._pending)
             else:
-                self._start_timestamps()
+                self._timed = True
+                self._partitioner.start_timestamps()
                 self._timed_route(iterator, self._pending, batch.times())
         except BaseException as error:
             if codegen.raised_by_generated_code(error) or isinstance(error, JobError):
@@ -60,12 +61,6 @@ class FusedOperator(RunningOperator):
             raise
         self.records_out += sum([len(output.buffer) for output in self.outputs]) - before
         return EMPTY
-
-    def _start_timestamps(self) -> None:
-        if not self._timed:
-            self._timed = True
-            for output in self.outputs:
-                output.pending.start_timestamps()
 
     def _raise_as_two(self, batch: RecordBatch) -> None:
         """Process the current record again, so that the operator or partitioner raises."""

@@ -141,11 +141,12 @@ class RecordBuffer:
         if self.timestamps is None:
             self.timestamps = [NO_TIMESTAMP] * len(self.records)
 
-    def extend_timed(self, records: Sequence[Any], timestamps: Sequence[int]) -> None:
-        """Append records with their event times, after `start_timestamps` was called."""
-        assert self.timestamps is not None
+    def extend(self, records: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        """Append records, with their event times once `start_timestamps` was called."""
         self.records.extend(records)
-        self.timestamps.extend(timestamps)
+        if timestamps is not None:
+            assert self.timestamps is not None
+            self.timestamps.extend(timestamps)
 
     def append_timed(self, record: Any, timestamp: int) -> None:
         """Append a record with its event time, after `start_timestamps` was called."""
