@@ -4,6 +4,7 @@ Other packages import only the names of this module:
 
 * `specialize` compiles a loop again, and replaces calls of user functions by their bodies.
 * `specialize_routing` generates one loop that runs a map or flat map and routes its output records.
+* `without_times` and `with_swapped_arguments` derive variants of a loop that is written once.
 * `raised_by_generated_code` returns whether generated code raised an error. The caller then runs
   the plain loop for that record again, so that the traceback shows the user's function.
 * `set_enabled` switches code generation on or off.
@@ -20,6 +21,7 @@ from __future__ import annotations
 from penstock.runtime.codegen.routing import Layout, RoutingLoop, specialize_routing
 from penstock.runtime.codegen.specialization import raised_by_generated_code, specialize
 from penstock.runtime.codegen.switch import is_enabled, set_enabled
+from penstock.runtime.codegen.variants import with_swapped_arguments, without_times
 
 __all__ = [
     "Layout",
@@ -29,4 +31,6 @@ __all__ = [
     "set_enabled",
     "specialize",
     "specialize_routing",
+    "with_swapped_arguments",
+    "without_times",
 ]

@@ -35,6 +35,7 @@ from penstock.runtime.codegen.decompiler import FunctionBody, decompile
 from penstock.runtime.codegen.recompilation import GENERATED_FILE, compile_module
 from penstock.runtime.codegen.rewriting import TupleUnpacker, rename, unroll
 from penstock.runtime.codegen.switch import is_enabled
+from penstock.runtime.codegen.variants import syntax_tree
 
 __all__ = ["owner_variable", "plain_code", "raised_by_generated_code", "specialize"]
 
@@ -50,7 +51,7 @@ def specialize(loop: F, functions: dict[str, Any], width: int | None = None) -> 
     in the loop, and no other variable may have that name.
 
     Arguments:
-        loop: a function at the top level of a module.
+        loop: a function at the top level of a module, or a variant of one.
         functions: the user functions by the parameters of `loop` that they are passed as. The
             loop must call them with variables only.
         width: the number of items of a record, if the records are tuples held by column.
@@ -124,7 +125,7 @@ def _compile(
     if not bodies:
         return None
     try:
-        tree = ast.parse(inspect.getsource(loop))
+        tree = syntax_tree(loop)
     except (OSError, SyntaxError):
         return None
     inliner = _Inliner(bodies)

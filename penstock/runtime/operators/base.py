@@ -295,6 +295,10 @@ class RecordLoopOperator(RunningOperator):
         self._loop = UserLoop(plain, functions)
         self._timed_plain, self._timed_loop = timed, None
 
+    def _set_timed_loop(self, loop: Callable[..., list[Any]], **functions: Any) -> None:
+        """Set a loop for batches with event times, and derive the loop for other batches."""
+        self._set_loop(codegen.without_times(loop), loop, **functions)
+
     def call_functions(self, record: Any, *arguments: Any) -> list[Any]:
         """Process one record with the plain loop, and return the records that it emits."""
         loop = self._loop

@@ -123,12 +123,7 @@ class KeyedProcessOperator(KeyedOperator):
         self._hook = hook
         divided = self.side_outputs.divided
         self._firing = TimerFiring(context, on_timer, divided, make_timer_context)
-        self._set_loop(
-            loops.process_records,
-            loops.process_timed_records,
-            key_of=self._key_of,
-            function=function,
-        )
+        self._set_timed_loop(loops.process_records, key_of=self._key_of, function=function)
 
     def _contexts(self) -> tuple[KeyedElementContext, MakeTimerContext]:
         """Return the context of records, and a function that returns the context of a timer."""

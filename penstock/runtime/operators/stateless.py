@@ -65,7 +65,7 @@ class FlatMapOperator(RecordLoopOperator):
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
         self.called = method_of(function, "flat_map")
-        self._set_loop(loops.flat_map_records, loops.flat_map_timed_records, function=self.called)
+        self._set_timed_loop(loops.flat_map_records, function=self.called)
         self._policy = EmissionPolicy(self.called)
         self._probe = context.mutability_probe()
 

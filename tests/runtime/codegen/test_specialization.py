@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime.codegen import raised_by_generated_code, specialize
+from penstock.runtime.codegen import raised_by_generated_code, specialize, without_times
 from penstock.runtime.codegen.decompiler import MOST_INSTRUCTIONS, decompile
 from penstock.runtime.codegen.instructions import instructions_of
 from penstock.runtime.codegen.specialization import plain_code
@@ -19,6 +19,7 @@ from penstock.runtime.operators import record_loops as loops
 from penstock.snapshot.state import MISSING
 
 OUTSIDE = 3
+flat_map_records = without_times(loops.flat_map_records)
 
 
 def second(record: Any) -> Any:
@@ -210,13 +211,13 @@ SEPARATE = sys.version_info < (3, 12)
     ],
 )
 def test_a_comprehension_is_a_loop_in_the_loop(function: Any, records: list[Any]) -> None:
-    loop = inlined(loops.flat_map_records, function=function)
-    assert loop is not loops.flat_map_records
+    loop = inlined(flat_map_records, function=function)
+    assert loop is not flat_map_records
 
     def never(_: Any) -> Any:
         raise AssertionError
 
-    expected = loops.flat_map_records(function, iter(records))
+    expected = flat_map_records(function, iter(records))
     assert loop(never, iter(records)) == expected
     assert text_of(function) is None
 
@@ -240,7 +241,7 @@ def test_a_comprehension_is_a_loop_in_the_loop(function: Any, records: list[Any]
     ],
 )
 def test_other_comprehensions_are_called(function: Any) -> None:
-    assert inlined(loops.flat_map_records, function=function) is loops.flat_map_records
+    assert inlined(flat_map_records, function=function) is flat_map_records
 
 
 def several_lines(line: str) -> list[Any]:
@@ -260,9 +261,9 @@ def one_test_on_a_line(lines: list[Any]) -> list[Any]:
     [(several_lines, LINES), (one_test_on_a_line, [["a", None], []])],
 )
 def test_lines_of_a_comprehension_make_no_difference(function: Any, records: list[Any]) -> None:
-    loop = inlined(loops.flat_map_records, function=function)
-    assert loop is not loops.flat_map_records
-    expected = loops.flat_map_records(function, iter(records))
+    loop = inlined(flat_map_records, function=function)
+    assert loop is not flat_map_records
+    expected = flat_map_records(function, iter(records))
     assert loop(None, iter(records)) == expected
 
 
@@ -275,10 +276,10 @@ def test_lines_of_a_comprehension_make_no_difference(function: Any, records: lis
     ],
 )
 def test_a_comprehension_may_see_the_parameter(function: Any) -> None:
-    loop = inlined(loops.flat_map_records, function=function)
+    loop = inlined(flat_map_records, function=function)
     sees = "line" in function.__code__.co_cellvars
-    assert (loop is loops.flat_map_records) == sees and (SEPARATE or not sees)
-    assert loop(function, iter(LINES)) == loops.flat_map_records(function, iter(LINES))
+    assert (loop is flat_map_records) == sees and (SEPARATE or not sees)
+    assert loop(function, iter(LINES)) == flat_map_records(function, iter(LINES))
 
 
 def test_a_comprehension_is_put_nowhere_else() -> None:
@@ -288,7 +289,7 @@ def test_a_comprehension_is_put_nowhere_else() -> None:
 
 def test_what_a_comprehension_raises_is_told_and_names_its_record() -> None:
     function = lambda line: [1 // len_ for len_ in line]  # noqa: E731
-    loop = inlined(loops.flat_map_records, function=function)
+    loop = inlined(flat_map_records, function=function)
     records = iter([[1], [1, 0], [2]])
     with pytest.raises(ZeroDivisionError) as caught:
         loop(function, records)
@@ -339,9 +340,9 @@ def test_a_loop_with_an_expression_gives_what_the_function_gives(seed: int) -> N
 def test_a_loop_with_a_comprehension_gives_what_the_function_gives(seed: int) -> None:
     make = Random(seed)
     function = eval(f"lambda rs: [{make(2)} for r in rs.values() if {make(1)} if {make(1)}]")
-    loop = inlined(loops.flat_map_records, function=function)
+    loop = inlined(flat_map_records, function=function)
     records = [{n: (n, n % 3, -n) for n in range(length)} for length in (3, 0, 9)]
-    expected = loops.flat_map_records(function, iter(records))
+    expected = flat_map_records(function, iter(records))
     assert list(map(repr, loop(function, iter(records)))) == list(map(repr, expected))
 
 

@@ -48,9 +48,8 @@ class TableJoinOperator(RecordLoopOperator):
             self._default = (None,) if many else None
             if not operation.keep_unmatched:
                 self._default = ()
-        self._set_loop(
+        self._set_timed_loop(
             loops.join_rows if many else loops.join_row,
-            loops.join_timed_rows if many else loops.join_timed_row,
             key_of=self._key_of,
             function=method_of(self.function, "join"),
         )

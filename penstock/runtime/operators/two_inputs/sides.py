@@ -66,7 +66,7 @@ class MapSide(MapOperator):
 
     def __init__(self, function: Any, context: OperatorContext, method: str) -> None:
         super().__init__(getattr(function, method), context)
-        self._set_loop(loops.map_some_records, loops.map_some_timed_records, function=self.called)
+        self._set_timed_loop(loops.map_some_records, function=self.called)
 
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Return the results of the method that are not None."""

@@ -16,55 +16,7 @@ from typing import Any
 
 from penstock.snapshot.state import MISSING
 
-__all__ = ["aggregate_into_panes", "collect_into_panes", "reduce_into_panes"]
-
-
-def reduce_into_panes(
-    key_of: Callable[[Any], Any],
-    combine: Callable[[Any, Any], Any],
-    iterator: Iterator[Any],
-    timestamps: Iterable[int],
-    dirty: dict[Any, Any],
-    find: Callable[[Any], Any],
-    watermark: int,
-    size: int,
-    offset: int,
-    add_first: Callable[[Any, int, Any], None],
-    add_late: Callable[[Any, int], None],
-) -> None:
-    """Combine each record with the value of its key and pane.
-
-    Arguments:
-        key_of: returns the key of a record.
-        combine: combines the value of a pane and a record.
-        iterator: the records.
-        timestamps: the event time of each record.
-        dirty: the changed entries of the table of panes.
-        find: returns the value of an entry for which `dirty.get` returned None, or `MISSING`.
-        watermark: the current watermark.
-        size: the size of a pane, in milliseconds.
-        offset: the begin of some pane, in milliseconds.
-        add_first: adds the first record of a key and pane, and registers its timers.
-        add_late: adds a record that is not after the watermark.
-    """
-    missing, get, least = MISSING, dirty.get, watermark + 1
-    low = begin = end = 0
-    for record, timestamp in zip(iterator, timestamps):  # noqa: B905 - one side may be endless
-        if not low <= timestamp < end:
-            if timestamp < least:
-                add_late(record, timestamp)
-                continue
-            begin = timestamp - (timestamp - offset) % size
-            low, end = begin if begin > least else least, begin + size
-        key = key_of(record)
-        entry = key, begin
-        value = get(entry)
-        if value is None:
-            value = find(entry)
-            if value is missing or value is None:
-                add_first(key, begin, record)
-                continue
-        dirty[entry] = combine(value, record)
+__all__ = ["aggregate_into_panes", "collect_into_panes"]
 
 
 def aggregate_into_panes(
@@ -82,7 +34,21 @@ def aggregate_into_panes(
 ) -> None:
     """Add each record to the accumulator of its key and pane.
 
-    This is `reduce_into_panes` with a function `add` that takes a record and an accumulator.
+    `codegen.with_swapped_arguments` derives the loop for a reduce function, which takes the
+    accumulator first.
+
+    Arguments:
+        key_of: returns the key of a record.
+        add: returns the new accumulator, given a record and the accumulator of its pane.
+        iterator: the records.
+        timestamps: the event time of each record.
+        dirty: the changed entries of the table of panes.
+        find: returns the value of an entry for which `dirty.get` returned None, or `MISSING`.
+        watermark: the current watermark.
+        size: the size of a pane, in milliseconds.
+        offset: the begin of some pane, in milliseconds.
+        add_first: adds the first record of a key and pane, and registers its timers.
+        add_late: adds a record that is not after the watermark.
     """
     missing, get, least = MISSING, dirty.get, watermark + 1
     low = begin = end = 0
@@ -120,8 +86,8 @@ def collect_into_panes(
 ) -> None:
     """Append each record to the list of its key and pane.
 
-    This is `reduce_into_panes` for lists; see `ListedContents`. `group` is the greatest number of
-    records in a list. `add_to_full` adds a record to a list with `group` records.
+    This is `aggregate_into_panes` for lists; see `ListedContents`. `group` is the greatest number
+    of records in a list. `add_to_full` adds a record to a list with `group` records.
     """
     missing, get, least = MISSING, dirty.get, watermark + 1
     low = begin = end = 0

@@ -69,10 +69,8 @@ class PaneOperator(BaseWindowOperator):
             self._set_loop(loops.collect_into_panes, key_of=self._key_of)
             return lists
         aggregation = Aggregation.of(self.operation.aggregator)
-        if aggregation.aggregate is None:
-            self._set_loop(loops.reduce_into_panes, key_of=self._key_of, combine=aggregation.call)
-        else:
-            self._set_loop(loops.aggregate_into_panes, key_of=self._key_of, add=aggregation.call)
+        loop = aggregation.loop_of(loops.aggregate_into_panes)
+        self._set_loop(loop, key_of=self._key_of, add=aggregation.call)
         return AggregatedContents(self._table, aggregation, copy)
 
     def process(self, batch: RecordBatch) -> RecordBatch:

@@ -13,48 +13,7 @@ from typing import Any
 
 from penstock.snapshot.state import MISSING, TOMBSTONE
 
-__all__ = ["aggregate_into_sessions", "reduce_into_sessions"]
-
-
-def reduce_into_sessions(
-    key_of: Callable[[Any], Any],
-    combine: Callable[[Any, Any], Any],
-    iterator: Iterator[Any],
-    timestamps: Iterable[int],
-    dirty: dict[Any, Any],
-    find: Callable[[Any], Any],
-    gap: int,
-    add_other: Callable[[Any, Any, int], None],
-) -> None:
-    """Combine each record with the value of its session.
-
-    Arguments:
-        key_of: returns the key of a record.
-        combine: combines the value of a session and a record.
-        iterator: the records.
-        timestamps: the event time of each record.
-        dirty: the changed entries of the table of sessions.
-        find: returns the sessions of a key that is not in `dirty`.
-        gap: the gap that ends a session, in milliseconds.
-        add_other: adds a record that does not belong to the newest session of its key.
-    """
-    missing, tombstone, get = MISSING, TOMBSTONE, dirty.get
-    for record, timestamp in zip(iterator, timestamps):  # noqa: B905 - one side may be endless
-        key = key_of(record)
-        sessions = get(key)
-        if sessions is None:
-            sessions = find(key)
-        if sessions is missing or sessions is tombstone:
-            add_other(key, record, timestamp)
-            continue
-        session = sessions[-1]
-        value = session[2]
-        if value is not None and session[0] <= timestamp <= session[1]:
-            if timestamp + gap > session[1]:
-                session[1] = timestamp + gap
-            session[2] = combine(value, record)
-        else:
-            add_other(key, record, timestamp)
+__all__ = ["aggregate_into_sessions"]
 
 
 def aggregate_into_sessions(
@@ -69,7 +28,18 @@ def aggregate_into_sessions(
 ) -> None:
     """Add each record to the accumulator of its session.
 
-    This is `reduce_into_sessions` with a function `add` that takes a record and an accumulator.
+    `codegen.with_swapped_arguments` derives the loop for a reduce function, which takes the
+    accumulator first.
+
+    Arguments:
+        key_of: returns the key of a record.
+        add: returns the new accumulator, given a record and the accumulator of its session.
+        iterator: the records.
+        timestamps: the event time of each record.
+        dirty: the changed entries of the table of sessions.
+        find: returns the sessions of a key that is not in `dirty`.
+        gap: the gap that ends a session, in milliseconds.
+        add_other: adds a record that does not belong to the newest session of its key.
     """
     missing, tombstone, get = MISSING, TOMBSTONE, dirty.get
     for record, timestamp in zip(iterator, timestamps):  # noqa: B905 - one side may be endless

@@ -35,12 +35,8 @@ class SessionOperator(BaseWindowOperator):
         self._table = self.backend.table(names[0], StateKind.VALUE, names[1:])
         self._gap: int = assigner.gap
         aggregation = self._aggregation = Aggregation.of(self.operation.aggregator)
-        if aggregation.aggregate is None:
-            self._set_loop(
-                loops.reduce_into_sessions, key_of=self._key_of, combine=aggregation.call
-            )
-        else:
-            self._set_loop(loops.aggregate_into_sessions, key_of=self._key_of, add=aggregation.call)
+        loop = aggregation.loop_of(loops.aggregate_into_sessions)
+        self._set_loop(loop, key_of=self._key_of, add=aggregation.call)
 
     @classmethod
     def windows_of_state(cls, operation: WindowOperation) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.dataflow.functions import method_of
 from penstock.dataflow.windows import AggregateFunction
+from penstock.runtime.codegen import with_swapped_arguments
 
 __all__ = ["Aggregation"]
 
@@ -56,6 +57,14 @@ class Aggregation:
             add,
             function,
         )
+
+    def loop_of(self, loop: Callable[..., None]) -> Callable[..., None]:
+        """Return the variant of a loop that calls `call` with its arguments in the right order.
+
+        Arguments:
+            loop: a loop that calls `add(record, accumulator)`.
+        """
+        return with_swapped_arguments(loop, "add") if self.aggregate is None else loop
 
     def results_of(self, records: Sequence[Any]) -> list[Any]:
         """Return the result of records, in a list.
