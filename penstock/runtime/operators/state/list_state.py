@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.dataflow.state import ListState
 from penstock.runtime.operators.state.cells import Cells
-from penstock.runtime.operators.state.scope import CurrentKey, Scope
+from penstock.runtime.operators.state.scope import KeyScope, Scope
 from penstock.snapshot.state import MISSING, TOMBSTONE, CompositeTable
 
 __all__ = ["CellListState", "TableListState"]
@@ -114,20 +114,11 @@ class CellListState(ListState):
 
 
 class TableListState(CellListState):
-    """A list state without namespace and expiry, as most are.
+    """A list state without namespace and expiry, as most are; see `CellListState`."""
 
-    Arguments:
-        cells: the cells of its table.
-        table: its table.
-        scope: returns the composite keys of its elements.
-        current: knows the current key.
-    """
-
-    def __init__(
-        self, cells: Cells, table: CompositeTable, scope: Scope, current: CurrentKey
-    ) -> None:
+    def __init__(self, cells: Cells, table: CompositeTable, scope: KeyScope) -> None:
         super().__init__(cells, table, scope)
-        self._current = current
+        self._current = scope.current
 
     def add(self, value: Any) -> None:
         """Add an element to the end of the list of the current key."""

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.dataflow.graph.keys import canonical
 from penstock.dataflow.state import MapState
 from penstock.runtime.operators.state.cells import Cells
-from penstock.runtime.operators.state.scope import CurrentKey, Scope
+from penstock.runtime.operators.state.scope import KeyScope, Scope
 from penstock.snapshot.state import MISSING, TOMBSTONE, CompositeTable
 
 __all__ = ["CellMapState", "TableMapState"]
@@ -100,20 +100,11 @@ class CellMapState(MapState):
 
 
 class TableMapState(CellMapState):
-    """A map state without namespace and expiry, as most are.
+    """A map state without namespace and expiry, as most are; see `CellMapState`."""
 
-    Arguments:
-        cells: the cells of its table.
-        table: its table.
-        scope: returns the composite keys of its entries.
-        current: knows the current key.
-    """
-
-    def __init__(
-        self, cells: Cells, table: CompositeTable, scope: Scope, current: CurrentKey
-    ) -> None:
+    def __init__(self, cells: Cells, table: CompositeTable, scope: KeyScope) -> None:
         super().__init__(cells, table, scope)
-        self._current = current
+        self._current = scope.current
 
     def get(self, key: Any) -> Any:
         """Return the value of `key` in the map, or None if the map has no such key."""

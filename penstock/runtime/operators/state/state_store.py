@@ -181,14 +181,14 @@ class StateStore(KeyedStateStore):
         table, cells = self._table(descriptor, StateKind.LIST)
         assert isinstance(table, CompositeTable)
         if isinstance(cells, PlainCells) and isinstance(self._scope, KeyScope):
-            return TableListState(cells, table, self._scope, self._scope.current)
+            return TableListState(cells, table, self._scope)
         return CellListState(cells, table, self._scope)
 
     def _map_state(self, descriptor: MapStateDescriptor) -> MapState:
         table, cells = self._table(descriptor, StateKind.MAP)
         assert isinstance(table, CompositeTable)
         if isinstance(cells, PlainCells) and isinstance(self._scope, KeyScope):
-            return TableMapState(cells, table, self._scope, self._scope.current)
+            return TableMapState(cells, table, self._scope)
         return CellMapState(cells, table, self._scope)
 
     def _table(self, descriptor: StateDescriptor, kind: StateKind) -> tuple[KeyedTable, Cells]:
