@@ -24,8 +24,6 @@ from penstock import StreamExecutionEnvironment
 from tests.processes.aims import strikes
 from tests.processes.harness import Killer, Settings, compared, run_to_the_end
 
-__all__ = ["Sums", "Verdict", "command", "draw_aims", "kill_jobs", "soaking"]
-
 S = TypeVar("S", bound=Settings)
 Main = Callable[[int, int | None], None]
 
