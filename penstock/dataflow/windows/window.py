@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.time.watermark import MAX_WATERMARK
-from penstock.dataflow.type_variables import TypeVar
+from penstock.dataflow.type_variables import TypeVar, UserValue
 
 __all__ = [
     "CountWindow",
@@ -53,9 +53,9 @@ class Window:
 
 
 #: The class of the windows of an assigner, a trigger or a function.
-W = TypeVar("W", bound=Window, default=Any)
-W_co = TypeVar("W_co", bound=Window, covariant=True, default=Any)
-W_contra = TypeVar("W_contra", bound=Window, contravariant=True, default=Any)
+W = TypeVar("W", bound=Window, default=UserValue)
+W_co = TypeVar("W_co", bound=Window, covariant=True, default=UserValue)
+W_contra = TypeVar("W_contra", bound=Window, contravariant=True, default=UserValue)
 
 
 class _Interval(NamedTuple):
@@ -142,7 +142,7 @@ class GlobalWindow(tuple[()], Window):
         return MAX_WATERMARK
 
     @classmethod
-    def _make(cls, items: Any) -> GlobalWindow:
+    def _make(cls, items: object) -> GlobalWindow:
         del items
         return cls()
 
