@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any
 
 from penstock.dataflow.errors import GraphError
 
 __all__ = ["check_argument_count", "is_async", "name_of"]
 
 
-def check_argument_count(method: str, function: Any, count: int, arguments: str) -> None:
+def check_argument_count(method: str, function: object, count: int, arguments: str) -> None:
     """Check that a function can be called with `count` positional arguments.
 
     A function whose signature is unknown, such as some built-in ones, passes.
@@ -39,13 +38,13 @@ def check_argument_count(method: str, function: Any, count: int, arguments: str)
         ) from None
 
 
-def name_of(function: Any) -> str:
+def name_of(function: object) -> str:
     """Return the name of a function, or of the class of another callable, for messages."""
     name: str = getattr(function, "__qualname__", type(function).__name__)
     return name
 
 
-def is_async(function: Any) -> bool:
+def is_async(function: object) -> bool:
     """Return whether a call of a function returns a coroutine or an asynchronous generator.
 
     The function may be a `functools.partial`, or an object with an `async` method `__call__`.

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TypeAlias
 
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.type_variables import UserValue
 
-__all__ = ["field_of", "value_of", "values_of"]
+__all__ = ["Selector", "field_of", "value_of", "values_of"]
+
+#: A function that returns the key, a field or another value of a record.
+Selector: TypeAlias = Callable[[UserValue], UserValue]
 
 
-def field_of(field: int | str, record: Any) -> Any:
+def field_of(field: int | str, record: UserValue) -> UserValue:
     """Return a field of a record, by its position or name.
 
     The record is a tuple, list, `Row`, mapping, named tuple, dataclass or another object.
@@ -21,7 +25,7 @@ def field_of(field: int | str, record: Any) -> Any:
     return getattr(record, field)
 
 
-def value_of(method: str, field: Any) -> Callable[[Any], Any]:
+def value_of(method: str, field: object) -> Selector:
     """Return a function that reads a field.
 
     Arguments:
@@ -34,14 +38,12 @@ def value_of(method: str, field: Any) -> Callable[[Any], Any]:
     if field is None:
         return _same
     if callable(field):
-        read: Callable[[Any], Any] = field
+        read: Selector = field
         return read
     return values_of(method, [field])
 
 
-def values_of(
-    method: str, fields: Sequence[Any], *, as_tuple: bool = False
-) -> Callable[[Any], Any]:
+def values_of(method: str, fields: Sequence[UserValue], *, as_tuple: bool = False) -> Selector:
     """Return a function that reads fields of a record: their value, or a tuple of several.
 
     Arguments:
@@ -63,16 +65,16 @@ def values_of(
         items = ", ".join(f"record[{field:d}]" for field in fields)
         comma = "," if as_tuple else ""
         source = f"lambda record: ({items}{comma})"
-        made: Callable[[Any], Any] = eval(source, {"__name__": __name__})
+        made: Selector = eval(source, {"__name__": __name__})
         return made
     if len(fields) == 1 and not as_tuple:
         return partial(field_of, fields[0])
     return partial(_several, tuple(fields))
 
 
-def _same(record: Any) -> Any:
+def _same(record: UserValue) -> UserValue:
     return record
 
 
-def _several(fields: tuple[int | str, ...], record: Any) -> tuple[Any, ...]:
+def _several(fields: tuple[int | str, ...], record: UserValue) -> tuple[UserValue, ...]:
     return tuple([field_of(field, record) for field in fields])

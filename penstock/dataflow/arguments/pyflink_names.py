@@ -7,7 +7,7 @@ replacement. The error is also an `AttributeError`, so `hasattr` returns False f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from penstock.dataflow.errors import GraphError
 
@@ -151,7 +151,7 @@ class PyFlinkNames:
     # Type checkers must not see `__getattr__`: with it, they would accept every attribute.
     if not TYPE_CHECKING:
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> object:
             kind = type(self).__name__
             if name in self._missing:
                 raise MissingFeatureError(f"{kind} has no {name!r}: {self._missing[name]}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
+from penstock.dataflow.type_variables import UserValue
 
 __all__ = ["Configuration"]
 
@@ -28,14 +29,14 @@ class Configuration(PyFlinkNames):
 
     _missing: ClassVar[Mapping[str, str]] = {"parse_jars_value": "there is no JVM, and no jars"}
 
-    def __init__(self, settings: Configuration | Mapping[str, Any] | None = None) -> None:
-        self._settings: dict[str, Any] = {}
+    def __init__(self, settings: Configuration | Mapping[str, object] | None = None) -> None:
+        self._settings: dict[str, UserValue] = {}
         if isinstance(settings, Configuration):
             self.add_all(settings)
         elif settings is not None:
             self._settings.update(settings)
 
-    def set(self, key: str, value: Any) -> Configuration:
+    def set(self, key: str, value: object) -> Configuration:
         """Set the value of a key to a string, a number or a boolean."""
         self._settings[key] = value
         return self
@@ -60,7 +61,7 @@ class Configuration(PyFlinkNames):
         """Set a key to bytes."""
         return self.set(key, bytearray(value))
 
-    def get(self, key: str, default_value: Any = None) -> Any:
+    def get(self, key: str, default_value: object = None) -> UserValue:
         """Return the value of a key, or a default if it is not set."""
         return self._settings.get(key, default_value)
 
@@ -108,12 +109,12 @@ class Configuration(PyFlinkNames):
         self._settings.update({prefix + key: value for key, value in other._settings.items()})
         return self
 
-    def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
+    def add_all_to_dict(self, target_dict: dict[str, UserValue]) -> None:
         """Add all keys and their values to a dict."""
         target_dict.update(self._settings)
 
     @staticmethod
-    def from_dict(config_dict: Mapping[str, Any]) -> Configuration:
+    def from_dict(config_dict: Mapping[str, object]) -> Configuration:
         """Return a configuration with the keys and values of a dict."""
         return Configuration(config_dict)
 

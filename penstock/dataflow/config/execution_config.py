@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from penstock.dataflow.arguments.durations import DurationLike, seconds_of
 from penstock.dataflow.arguments.pyflink_names import EXECUTION_CONFIG, PyFlinkNames
@@ -145,7 +145,7 @@ class ExecutionConfig(PyFlinkNames):
         return ExecutionMode.PIPELINED
 
     def set_global_job_parameters(
-        self, global_job_parameters: Mapping[str, Any] | Configuration
+        self, global_job_parameters: Mapping[str, object] | Configuration
     ) -> ExecutionConfig:
         """Set parameters that the functions of the job read in their `RuntimeContext`.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from typing import Any
 
 from penstock.dataflow.arguments.durations import milliseconds_of_text
 from penstock.dataflow.arguments.paths import without_scheme
@@ -16,6 +15,7 @@ from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
 from penstock.dataflow.config.restart_strategies import RestartStrategies, RestartStrategy
 from penstock.dataflow.config.runtime_mode import RuntimeExecutionMode
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.type_variables import T
 
 __all__ = ["KEYS", "apply_configuration", "size_of_text"]
 
@@ -84,7 +84,7 @@ def _cold_store(text: str) -> ColdStoreKind:
 
 
 #: The attribute of `JobConfig` that each key sets, and the function that reads its text.
-KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
+KEYS: dict[str, tuple[str, Callable[[str], object]]] = {
     "parallelism.default": ("parallelism", _at_least(1)),
     "pipeline.max-parallelism": ("max_parallelism", _at_least(1)),
     "pipeline.name": ("name", str),
@@ -155,7 +155,7 @@ def apply_configuration(settings: Configuration, config: JobConfig) -> None:
         _LOGGER.info("these keys of the configuration mean nothing here: %s", ", ".join(unknown))
 
 
-def _value(key: str, text: str, read: Callable[[str], Any]) -> Any:
+def _value(key: str, text: str, read: Callable[[str], T]) -> T:
     try:
         return read(text)
     except ValueError as error:

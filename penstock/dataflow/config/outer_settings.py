@@ -11,7 +11,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from penstock.dataflow.config.job_config import JobConfig
 from penstock.dataflow.config.setting_texts import (
@@ -21,6 +20,7 @@ from penstock.dataflow.config.setting_texts import (
     suggestion,
 )
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.type_variables import UserValue
 
 __all__ = ["FILE_NAME", "config_of_files", "environment_variables", "with_environment"]
 
@@ -63,7 +63,7 @@ def with_environment(config: JobConfig) -> JobConfig:
         GraphError: if the value of a variable cannot be read, or if a variable has nearly the name
             of a setting.
     """
-    changes: dict[str, Any] = {}
+    changes: dict[str, UserValue] = {}
     variables = environment_variables()
     for variable, text in os.environ.items():
         if not variable.startswith("PENSTOCK_") or not text:
@@ -104,7 +104,7 @@ def _apply(config: JobConfig, path: Path) -> None:
             setattr(config, attribute, _read(f"{path}: {key}", attribute, value))
 
 
-def _parameters(path: Path, value: Any) -> dict[str, str]:
+def _parameters(path: Path, value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise GraphError(
             f"{path}: job_parameters is a table: write [job_parameters] above its keys"
@@ -112,7 +112,7 @@ def _parameters(path: Path, value: Any) -> dict[str, str]:
     return {str(name): str(given) for name, given in value.items()}
 
 
-def _read(where: str, attribute: str, value: Any) -> Any:
+def _read(where: str, attribute: str, value: object) -> object:
     try:
         return setting_value(attribute, value)
     except (ValueError, GraphError) as error:

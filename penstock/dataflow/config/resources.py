@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import total_ordering
-from typing import Any
 
 from penstock.dataflow.errors import GraphError
 
@@ -132,17 +131,17 @@ class SlotSharingGroupBuilder:
     def __init__(self, group: SlotSharingGroup) -> None:
         self._group = group
 
-    def _with(self, **values: Any) -> SlotSharingGroupBuilder:
-        self._group = replace(self._group, **values)
+    def _with(self, group: SlotSharingGroup) -> SlotSharingGroupBuilder:
+        self._group = group
         return self
 
     def set_cpu_cores(self, cpu_cores: float) -> SlotSharingGroupBuilder:
         """Set the number of cores."""
-        return self._with(cpu_cores=cpu_cores)
+        return self._with(replace(self._group, cpu_cores=cpu_cores))
 
     def set_task_heap_memory(self, task_heap_memory: MemorySize) -> SlotSharingGroupBuilder:
         """Set the heap memory of tasks."""
-        return self._with(task_heap_memory=task_heap_memory)
+        return self._with(replace(self._group, task_heap_memory=task_heap_memory))
 
     def set_task_heap_memory_mb(self, task_heap_memory_mb: int) -> SlotSharingGroupBuilder:
         """Set the heap memory of tasks, in MiB."""
@@ -150,7 +149,7 @@ class SlotSharingGroupBuilder:
 
     def set_task_off_heap_memory(self, task_off_heap_memory: MemorySize) -> SlotSharingGroupBuilder:
         """Set the memory of tasks outside of the heap."""
-        return self._with(task_off_heap_memory=task_off_heap_memory)
+        return self._with(replace(self._group, task_off_heap_memory=task_off_heap_memory))
 
     def set_task_off_heap_memory_mb(self, task_off_heap_memory_mb: int) -> SlotSharingGroupBuilder:
         """Set the memory of tasks outside of the heap, in MiB."""
@@ -158,7 +157,7 @@ class SlotSharingGroupBuilder:
 
     def set_managed_memory(self, managed_memory: MemorySize) -> SlotSharingGroupBuilder:
         """Set the managed memory."""
-        return self._with(managed_memory=managed_memory)
+        return self._with(replace(self._group, managed_memory=managed_memory))
 
     def set_managed_memory_mb(self, managed_memory_mb: int) -> SlotSharingGroupBuilder:
         """Set the managed memory, in MiB."""
@@ -166,7 +165,8 @@ class SlotSharingGroupBuilder:
 
     def set_external_resource(self, name: str, value: float) -> SlotSharingGroupBuilder:
         """Set the amount of another resource."""
-        return self._with(external_resources={**self._group.external_resources, name: value})
+        resources = {**self._group.external_resources, name: value}
+        return self._with(replace(self._group, external_resources=resources))
 
     def build(self) -> SlotSharingGroup:
         """Return the group."""

@@ -7,18 +7,18 @@ text such as `10 s`, and a size is a text such as `512 mb` or a number of bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import fields
 from difflib import get_close_matches
 from enum import Enum
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 from penstock.dataflow.arguments.durations import milliseconds_of_text
 from penstock.dataflow.config.checks import log_level_number
 from penstock.dataflow.config.flink_keys import size_of_text
 from penstock.dataflow.config.job_config import JobConfig
 from penstock.dataflow.config.restart_strategies import RestartStrategies, RestartStrategy
+from penstock.dataflow.type_variables import UserFunction, UserValue
 
 __all__ = ["attribute_of", "setting_names", "setting_value", "suggestion"]
 
@@ -26,7 +26,7 @@ _SIZES = ("batch_bytes", "inline_threshold", "memory_bytes")
 _HAS_UNIT = re.compile(r".*[a-z]\s*", re.IGNORECASE)
 
 #: For each kind of restart strategy its function, and the arguments by their names in texts.
-_RESTARTS: dict[str, tuple[Callable[..., RestartStrategy], dict[str, str]]] = {
+_RESTARTS: dict[str, tuple[UserFunction[RestartStrategy], dict[str, str]]] = {
     "none": (RestartStrategies.no_restart, {}),
     "fixed-delay": (
         RestartStrategies.fixed_delay_restart,
@@ -72,7 +72,7 @@ def suggestion(name: str, cutoff: float = 0.6) -> str | None:
     return close[0] if close else None
 
 
-def setting_value(attribute: str, value: Any) -> Any:
+def setting_value(attribute: str, value: UserValue) -> object:
     """Return the value of a setting.
 
     Arguments:
@@ -97,7 +97,7 @@ def setting_value(attribute: str, value: Any) -> Any:
     return _value(kinds[0], value)
 
 
-def _value(kind: Any, value: Any) -> Any:
+def _value(kind: type, value: UserValue) -> UserValue:
     if kind is bool:
         texts = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
         if str(value).lower() not in texts:
@@ -124,7 +124,7 @@ def _restart_strategy(text: str) -> RestartStrategy:
     if kind not in _RESTARTS:
         raise ValueError(f"it is one of {', '.join(_RESTARTS)}, with options: {_EXAMPLE}")
     function, names = _RESTARTS[kind]
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, float] = {}
     for option in options:
         name, _, given = (part.strip() for part in option.partition("="))
         if name not in names or not given:

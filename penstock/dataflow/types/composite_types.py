@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.type_variables import K, T, T_co, V
+from penstock.dataflow.type_variables import K, T, T_co, UserValue, V
 from penstock.dataflow.types.row import Row, RowKind
 from penstock.dataflow.types.type_information import TypeInformation, check_type_info, nullable
 
@@ -35,7 +34,7 @@ class ArrayTypeInfo(TypeInformation[list[T]]):
         """Whether this is the type of arrays of bytes."""
         return self.name == "PRIMITIVE_ARRAY" and self._item.name == "BYTE"
 
-    def converted(self, value: Any) -> Any:
+    def converted(self, value: UserValue) -> object:
         """Return the list or array; the items of a list are converted.
 
         An array of bytes may also be `bytes`, as in PyFlink.
@@ -50,7 +49,7 @@ class ArrayTypeInfo(TypeInformation[list[T]]):
         items = [convert(item) for item in value]
         return items if isinstance(value, list) else value
 
-    def text(self, value: Any) -> str:
+    def text(self, value: UserValue) -> str:
         """Return a list or array as Flink prints it, such as `[1, 2]`."""
         return "null" if value is None else f"[{', '.join(map(self._item.text, value))}]"
 
@@ -72,14 +71,14 @@ class MapTypeInfo(TypeInformation[dict[K, V]]):
         check_type_info("Types.MAP", value_type_info, required=True)
         self._key, self._value = key_type_info, value_type_info
 
-    def converted(self, value: Any) -> Any:
+    def converted(self, value: UserValue) -> object:
         """Return a dict with converted keys and values."""
         if not isinstance(value, Mapping):
             raise ValueError(f"{value!r} is no {self}")
         key, convert = self._key.converted, self._value.converted
         return {key(k): nullable(convert, v) for k, v in value.items()}
 
-    def text(self, value: Any) -> str:
+    def text(self, value: UserValue) -> str:
         """Return a dict as Flink prints it, such as `{a=1, b=2}`."""
         if value is None:
             return "null"
@@ -112,13 +111,13 @@ class TupleTypeInfo(TypeInformation[T_co]):
         """Return the types of the fields."""
         return list(self._items)
 
-    def converted(self, value: Any) -> Any:
+    def converted(self, value: UserValue) -> object:
         """Return a tuple of the converted items of a tuple, list or `Row`."""
         if not isinstance(value, tuple | list | Row):
             raise ValueError(f"{value!r} is no {self}")
         return tuple(self._fields(list(value)))
 
-    def converted_all(self, values: Sequence[Any]) -> Sequence[Any]:
+    def converted_all(self, values: Sequence[UserValue]) -> Sequence[UserValue]:
         """Return the converted tuples; the same object if no tuple has to be converted."""
         if set(map(type, values)) == {tuple} and set(map(len, values)) == {len(self._items)}:
             columns = list(zip(*values, strict=True))
@@ -133,14 +132,14 @@ class TupleTypeInfo(TypeInformation[T_co]):
                 return values
         return [self.converted(value) for value in values]
 
-    def text(self, value: Any) -> str:
+    def text(self, value: UserValue) -> str:
         """Return a tuple as Flink prints it, such as `(a,1.5)`."""
         return "null" if value is None else f"({','.join(self._texts(value))})"
 
-    def _texts(self, values: Any) -> list[str]:
+    def _texts(self, values: Iterable[object]) -> list[str]:
         return [kind.text(value) for kind, value in zip(self._items, values, strict=True)]
 
-    def _fields(self, values: Sequence[Any]) -> list[Any]:
+    def _fields(self, values: Sequence[object]) -> list[object]:
         if len(values) != len(self._items):
             raise ValueError(f"{values!r} has {len(values)} fields, and {self} {len(self._items)}")
         pairs = zip(self._items, values, strict=True)
@@ -179,7 +178,7 @@ class RowTypeInfo(TupleTypeInfo[Row]):
         """Return the position of the field with this name; -1 if there is none."""
         return self._names.index(field_name) if field_name in self._names else -1
 
-    def converted(self, value: Any) -> Any:
+    def converted(self, value: UserValue) -> object:
         """Return a `Row` with the converted fields of a row, tuple, list or dict."""
         kind, names = RowKind.INSERT, None
         if isinstance(value, Row):
@@ -196,13 +195,13 @@ class RowTypeInfo(TupleTypeInfo[Row]):
             values = value.get_fields_by_names(self._names)
         return Row.of_parts(kind, self._names, self._fields(values))
 
-    def text(self, value: Any) -> str:
+    def text(self, value: UserValue) -> str:
         """Return a row inside of another value as Flink prints it, such as `+I[1, a]`."""
         if value is None:
             return "null"
         return f"{value.get_row_kind()}[{', '.join(self._texts(value))}]"
 
-    def converted_all(self, values: Sequence[Any]) -> Sequence[Any]:
+    def converted_all(self, values: Sequence[UserValue]) -> Sequence[UserValue]:
         """Return the values as rows with names."""
         return [self.converted(value) for value in values]
 

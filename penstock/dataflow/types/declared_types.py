@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from penstock.dataflow.time.durations import Instant
-from penstock.dataflow.type_variables import K, T, V
+from penstock.dataflow.type_variables import K, T, UserValue, V
 from penstock.dataflow.types.composite_types import (
     ArrayTypeInfo,
     MapTypeInfo,
@@ -30,7 +30,7 @@ class _TypesMeta(type):
         )
 
 
-def _type(name: str, kind: type[T], write: Callable[[Any], str] = str) -> TypeInformation[T]:
+def _type(name: str, kind: type[T], write: Callable[[UserValue], str] = str) -> TypeInformation[T]:
     return TypeInformation(name, kind, write=write)
 
 
@@ -38,7 +38,7 @@ def _boolean_text(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _float(name: str, write: Callable[[Any], str]) -> TypeInformation[float]:
+def _float(name: str, write: Callable[[UserValue], str]) -> TypeInformation[float]:
     return TypeInformation(name, (int, float), write=write)
 
 
@@ -74,7 +74,7 @@ class Types(metaclass=_TypesMeta):
     PICKLED_BYTE_ARRAY = staticmethod(lambda: TypeInformation("PICKLED_BYTE_ARRAY"))
 
     @staticmethod
-    def TUPLE(field_types: Sequence[TypeInformation]) -> TypeInformation[tuple[Any, ...]]:
+    def TUPLE(field_types: Sequence[TypeInformation]) -> TypeInformation[tuple[UserValue, ...]]:
         """Return the type of tuples with items of these types."""
         return TupleTypeInfo(field_types)
 

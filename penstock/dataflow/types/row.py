@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import Any
 
+from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.types.hash_probe import distrust_hashes
 
 __all__ = ["Row", "RowKind"]
@@ -66,7 +66,11 @@ class Row:
 
     __slots__ = ("_kind", "_names", "_values")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    _kind: RowKind
+    _names: tuple[str, ...] | None
+    _values: list[UserValue]
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
         if args and kwargs:
             raise ValueError("a Row has either values without names, or values with names")
         global _made
@@ -81,14 +85,14 @@ class Row:
         put(self, "_kind", RowKind.INSERT)
 
     @staticmethod
-    def of_kind(row_kind: RowKind, *args: Any, **kwargs: Any) -> Row:
+    def of_kind(row_kind: RowKind, *args: object, **kwargs: object) -> Row:
         """Return a row of the given kind."""
         row = Row(*args, **kwargs)
         row.set_row_kind(row_kind)
         return row
 
     @staticmethod
-    def of_parts(kind: RowKind, names: Sequence[str] | None, values: Sequence[Any]) -> Row:
+    def of_parts(kind: RowKind, names: Sequence[str] | None, values: Sequence[object]) -> Row:
         """Return a row with these parts.
 
         Arguments:
@@ -106,14 +110,13 @@ class Row:
         return row
 
     @property
-    def parts(self) -> tuple[RowKind, tuple[str, ...] | None, list[Any]]:
+    def parts(self) -> tuple[RowKind, tuple[str, ...] | None, list[UserValue]]:
         """The kind of the row, the names of its fields (None without names), and their values."""
         return self._kind, self._names, self._values
 
     def get_row_kind(self) -> RowKind:
         """Return the kind of the row."""
-        kind: RowKind = self._kind
-        return kind
+        return self._kind
 
     def set_row_kind(self, row_kind: RowKind) -> None:
         """Set the kind of the row."""
@@ -131,14 +134,13 @@ class Row:
 
     def get_field_names(self) -> tuple[str, ...] | None:
         """Return the names of the fields; None if they have none."""
-        names: tuple[str, ...] | None = self._names
-        return names
+        return self._names
 
-    def get_fields_by_names(self, names: Sequence[str]) -> list[Any]:
+    def get_fields_by_names(self, names: Sequence[str]) -> list[UserValue]:
         """Return the values of the fields with these names."""
         return [self[name] for name in names]
 
-    def as_dict(self, recursive: bool = False) -> dict[str, Any]:
+    def as_dict(self, recursive: bool = False) -> dict[str, UserValue]:
         """Return a dict from the names of the fields to their values.
 
         Arguments:
@@ -152,7 +154,7 @@ class Row:
         values = map(_plain, self._values) if recursive else self._values
         return dict(zip(self._names, values, strict=True))
 
-    def replaced(self, field: int | str, value: Any) -> Row:
+    def replaced(self, field: int | str, value: object) -> Row:
         """Return a copy of the row with another value in one field."""
         row = Row.of_parts(self._kind, self._names, self._values)
         row[field] = value
@@ -161,25 +163,25 @@ class Row:
     def _position(self, name: str) -> int:
         if self._names is None or name not in self._names:
             raise ValueError(f"a Row has no field {name!r}: {self!r}")
-        return int(self._names.index(name))
+        return self._names.index(name)
 
-    def __call__(self, *args: Any) -> Row:
+    def __call__(self, *args: object) -> Row:
         """Return a row whose names are the values of this row."""
         return Row.of_parts(RowKind.INSERT, self._values, args)
 
-    def __getitem__(self, field: Any) -> Any:
+    def __getitem__(self, field: UserValue) -> UserValue:
         return self._values[self._position(field) if isinstance(field, str) else field]
 
-    def __setitem__(self, field: Any, value: Any) -> None:
+    def __setitem__(self, field: UserValue, value: object) -> None:
         self._values[self._position(field) if isinstance(field, str) else field] = value
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> UserValue:
         # The slots are missing while a row is being unpickled.
         if name not in Row.__slots__ and self._names is not None and name in self._names:
             return self._values[self._names.index(name)]
         raise AttributeError(f"a Row has no field {name!r}", name=name, obj=self)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(
             f"a field of a Row is set by its name or position: write row[{name!r}] = ...",
             name=name,
@@ -189,7 +191,7 @@ class Row:
     def __len__(self) -> int:
         return len(self._values)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[UserValue]:
         return iter(self._values)
 
     def __contains__(self, value: object) -> bool:
@@ -202,15 +204,15 @@ class Row:
         return self._kind is other._kind and self._by_name() == other._by_name()
 
     def __hash__(self) -> int:
-        names, fields = self._names, self._by_name()
-        return hash(tuple(fields) if names is None else frozenset(fields.items()))
+        fields = self._by_name()
+        return hash(frozenset(fields.items()) if isinstance(fields, dict) else tuple(fields))
 
-    def _by_name(self) -> Any:
+    def _by_name(self) -> list[UserValue] | dict[str, UserValue]:
         """Return the values by name; as a list if they have no names."""
         names, values = self._names, self._values
         return values if names is None else dict(zip(names, values, strict=True))
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return Row.of_parts, self.parts
 
     def __repr__(self) -> str:
@@ -227,7 +229,7 @@ class Row:
         return f"Row.of_kind({self._kind!s}, {fields})"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Row):
         return value.as_dict(True) if value.parts[1] is not None else [_plain(v) for v in value]
     if isinstance(value, list):

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Generic
+from typing import Generic
 
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.type_variables import T_co
+from penstock.dataflow.type_variables import R, T_co, UserValue
 
 __all__ = ["TypeInformation", "check_type_info"]
 
@@ -41,7 +41,7 @@ class TypeInformation(Generic[T_co]):
         name: str,
         kinds: type | tuple[type, ...] = object,
         limits: tuple[int, int] | None = None,
-        write: Callable[[Any], str] = str,
+        write: Callable[[UserValue], str] = str,
     ) -> None:
         self.name = name
         self._write = write
@@ -55,14 +55,14 @@ class TypeInformation(Generic[T_co]):
         """The Python classes of the values. `object` stands for every class."""
         return self._kinds if isinstance(self._kinds, tuple) else (self._kinds,)
 
-    def text(self, value: Any) -> str:
+    def text(self, value: UserValue) -> str:
         """Return a value of this type as Flink prints it, such as `true` and `1.0E16`.
 
         `DataStream.print` writes records of a declared type so.
         """
         return "null" if value is None else self._write(value)
 
-    def converted(self, value: Any) -> Any:
+    def converted(self, value: UserValue) -> object:
         """Return a value of this type that a value of the program stands for.
 
         Raises:
@@ -74,12 +74,12 @@ class TypeInformation(Generic[T_co]):
         wrong = isinstance(value, bool) and self._kinds not in (bool, object)
         if wrong or not isinstance(value, self._kinds):
             raise ValueError(f"{value!r} is no {self}")
-        number: Any = value
+        number: UserValue = value
         if self._limits is not None and not self._limits[0] <= number <= self._limits[1]:
             raise ValueError(f"{value!r} is out of the range of {self}")
         return value
 
-    def converted_all(self, values: Sequence[Any]) -> Sequence[Any]:
+    def converted_all(self, values: Sequence[UserValue]) -> Sequence[UserValue]:
         """Return the converted values; the same object if no value has to be converted.
 
         Raises:
@@ -103,12 +103,12 @@ class TypeInformation(Generic[T_co]):
         return self.name
 
 
-def nullable(convert: Callable[[Any], Any], value: Any) -> Any:
+def nullable(convert: Callable[[UserValue], R], value: UserValue) -> R | None:
     """Return a converted value; None stands for no value, and is kept."""
     return None if value is None else convert(value)
 
 
-def check_type_info(method: str, type_info: Any, *, required: bool = False) -> None:
+def check_type_info(method: str, type_info: object, *, required: bool = False) -> None:
     """Check that an argument is a type, such as `Types.STRING()`.
 
     Arguments:
