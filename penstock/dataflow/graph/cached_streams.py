@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
+from penstock.dataflow.functions import ProcessFunction
 from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorOutput
 from penstock.dataflow.operators import specs
+from penstock.dataflow.sink import Sink
+from penstock.dataflow.source import Source
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
 
 __all__ = ["StoredRecords", "with_caches"]
@@ -22,13 +25,13 @@ class StoredRecords(Protocol):
     def is_stored(self) -> bool:
         """Whether the records are stored."""
 
-    def with_timestamps(self) -> Any:
+    def with_timestamps(self) -> ProcessFunction:
         """Return a process function that adds timestamps, in the format of the sink."""
 
-    def sink(self, resumed: bool) -> Any:
+    def sink(self, resumed: bool) -> Sink:
         """Return a sink that stores the records, as far as an execution has all of them."""
 
-    def source(self) -> Any:
+    def source(self) -> Source:
         """Return a source of the stored records."""
 
     def invalidate(self) -> None:
@@ -70,7 +73,7 @@ def with_caches(
 def _reading(operator: Operator, records: StoredRecords) -> Operator:
     """Return a source that reads the stored records of an operator, in its place."""
     source = records.source()
-    strategy: Any = WatermarkStrategy() if records.timed else None
+    strategy = WatermarkStrategy() if records.timed else None
     return replace(
         operator, spec=specs.source(source), function=source, watermark_strategy=strategy
     )

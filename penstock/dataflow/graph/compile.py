@@ -171,7 +171,7 @@ def _operator_loops(
     graph = nx.DiGraph()
     graph.add_nodes_from(infos)
     graph.add_edges_from(edges)
-    loops = cyclic_components(graph)
+    loops: list[set[int]] = cyclic_components(graph)
     sources = [id for id, info in infos.items() if info.spec.is_source]
     unreachable = unreached(graph, sources)
     for loop in loops:
@@ -268,9 +268,10 @@ def _find_loops(
     sources = [head.uid for head in heads if head.spec.is_source]
     back = back_edges(graph, sources, set(ends) - regular)
     index = {head.uid: number for number, head in enumerate(heads)}
+    loops: list[set[str]] = cyclic_components(graph)
     return (
         [replace(link, is_back_edge=pair in back) for link, pair in zip(links, ends, strict=True)],
-        tuple(tuple(sorted(index[uid] for uid in loop)) for loop in cyclic_components(graph)),
+        tuple(tuple(sorted(index[uid] for uid in loop)) for loop in loops),
     )
 
 

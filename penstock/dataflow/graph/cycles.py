@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.dataflow.errors import ProtocolError
+from penstock.dataflow.type_variables import T
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -77,7 +78,7 @@ def back_edges(
     return found
 
 
-def cyclic_components(graph: nx.DiGraph) -> list[set[Any]]:
+def cyclic_components(graph: nx.DiGraph) -> list[set[T]]:
     """Return the strongly connected components with a cycle, in topological order.
 
     Two components without a path between them are ordered by their smallest vertices.
@@ -94,7 +95,7 @@ def cyclic_components(graph: nx.DiGraph) -> list[set[Any]]:
     ]
 
 
-def unreached(graph: nx.DiGraph, sources: Collection[Any]) -> set[Any]:
+def unreached(graph: nx.DiGraph, sources: Collection[T]) -> set[T]:
     """Return the vertices that cannot be reached from any source."""
     import networkx as nx
 

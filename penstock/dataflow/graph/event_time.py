@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.errors import GraphError
@@ -104,11 +103,9 @@ def _has_watermarks(operator: Operator, config: JobConfig) -> bool:
     return strategy.has_watermarks
 
 
-def _strategy(operator: Operator) -> WatermarkStrategy[Any] | None:
+def _strategy(operator: Operator) -> WatermarkStrategy | None:
     """Return the watermark strategy of an operator that sets watermarks; None if it has none."""
-    strategy: WatermarkStrategy[Any] | None
-    strategy = operator.watermark_strategy if operator.spec.is_source else operator.function
-    return strategy
+    return operator.watermark_strategy if operator.spec.is_source else operator.function
 
 
 def _is_endless(graph: JobGraph, operator: Operator) -> bool:

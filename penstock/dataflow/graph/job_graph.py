@@ -14,11 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
+from penstock.dataflow.arguments.fields import Selector
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.operators.operator_spec import OperatorSpec
 from penstock.dataflow.state import MapStateDescriptor
+from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
+from penstock.dataflow.type_variables import UserValue
+from penstock.dataflow.types.type_information import TypeInformation
 
 __all__ = [
     "Chaining",
@@ -85,18 +88,18 @@ class Operator:
     id: int
     spec: OperatorSpec
     name: str
-    function: Any
+    function: UserValue
     parallelism: int | None = None
     uid: str | None = None
     former_uid: str | None = None
     chaining: Chaining = Chaining.ALWAYS
-    key_selector: Any = None
-    second_key_selector: Any = None
+    key_selector: Selector | None = None
+    second_key_selector: Selector | None = None
     broadcast_states: tuple[MapStateDescriptor, ...] = ()
     non_parallel_reason: str | None = None
     side_outputs: tuple[str, ...] = ()
-    watermark_strategy: Any = None
-    result_type: Any = None
+    watermark_strategy: WatermarkStrategy | None = None
+    result_type: TypeInformation | None = None
 
     def declare_side_output(self, tag: str) -> None:
         """Note that the program reads the side output with this tag."""
@@ -122,8 +125,8 @@ class Edge:
     target: int
     input: int
     partitioning: Partitioning | None
-    selector: Any = None
-    partitioner: Any = None
+    selector: Selector | None = None
+    partitioner: UserValue = None
     tag: str | None = None
 
 
@@ -138,8 +141,8 @@ class OperatorOutput:
 
     operator: Operator
     partitioning: Partitioning | None = None
-    selector: Any = None
-    partitioner: Any = None
+    selector: Selector | None = None
+    partitioner: UserValue = None
     tag: str | None = None
 
 
@@ -184,7 +187,7 @@ class JobGraph:
         return [edge for edge in self.edges if edge.target == operator]
 
     def add(
-        self, spec: OperatorSpec, name: str, function: Any, key_selector: Any = None
+        self, spec: OperatorSpec, name: str, function: object, key_selector: Selector | None = None
     ) -> Operator:
         """Add an operator to the graph, and return it."""
         id = self.operators[-1].id + 1 if self.operators else 0
@@ -313,7 +316,7 @@ class JobGraph:
             )
 
 
-def function_name(function: Any) -> str:
+def function_name(function: object) -> str:
     """Return the name of a function, or of the class of a function object."""
     named = function if hasattr(function, "__qualname__") else type(function)
     return str(getattr(named, "__qualname__", type(named).__name__))

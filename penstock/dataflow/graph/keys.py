@@ -34,11 +34,11 @@ from decimal import Decimal
 from enum import Enum, Flag
 from fractions import Fraction
 from itertools import chain
-from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from penstock.dataflow.errors import JobError
+from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.types.row import Row
 
 __all__ = [
@@ -77,7 +77,7 @@ class KeyRefusedError(JobError):
     """
 
 
-def canonical(key: Any) -> bytes:
+def canonical(key: UserValue) -> bytes:
     """Return the canonical bytes of a key.
 
     Two keys have the same canonical bytes exactly if they are equal.
@@ -104,7 +104,7 @@ def tuple_prefix(first: bytes) -> bytes:
     return b"(%d:" % len(first) + first
 
 
-def plain_keys(keys: list[Any]) -> list[Any]:
+def plain_keys(keys: list[UserValue]) -> list[UserValue]:
     """Replace keys by equal values of plain types, for example `numpy.int64(5)` by `5`.
 
     Enums and named tuples are returned unchanged.
@@ -121,7 +121,7 @@ def plain_keys(keys: list[Any]) -> list[Any]:
         level = list(chain.from_iterable(key for key in level if type(key) is tuple))
 
 
-def _canonical(key: Any, depth: int) -> bytes:
+def _canonical(key: UserValue, depth: int) -> bytes:
     kind = type(key)
     if kind is tuple:
         return _of_tuple(key, depth)
@@ -140,7 +140,7 @@ def _canonical(key: Any, depth: int) -> bytes:
     raise KeyRefusedError(_why_not(key))
 
 
-def _plain(key: Any) -> Any:
+def _plain(key: UserValue) -> UserValue:
     """Return the equal value of a plain type, or the key itself if there is no such value."""
     kind = type(key)
     if kind in _OF_KIND or issubclass(kind, Enum):
@@ -223,6 +223,7 @@ def _of_datetime(key: datetime) -> bytes:
     if zone is None:
         return b"w%d" % local
     offset = _offset(key, zone)
+    assert offset is not None  # these zones have an offset on every date
     if offset != key.replace(fold=not key.fold).utcoffset():
         # The zone skips or repeats this hour. By PEP 495, such a time is not equal to any time
         # in another zone. Within its zone, the fold is ignored. The bytes name the zone by its key.
@@ -239,15 +240,16 @@ def _of_date(key: date) -> bytes:
 
 def _of_time(key: time) -> bytes:
     local = ((key.hour * 60 + key.minute) * 60 + key.second) * 1_000_000 + key.microsecond
-    if key.tzinfo is None or _offset(key, key.tzinfo) is None:
+    offset = None if key.tzinfo is None else _offset(key, key.tzinfo)
+    if offset is None:
         # If the offset of the zone depends on the date, a time without a date has no offset.
         # Python then treats it as a naive time.
         return b"T%d" % local
     # Python compares aware times by the whole seconds of their offsets.
-    return b"t%d" % (local - _offset(key, key.tzinfo) // _SECOND * 1_000_000)
+    return b"t%d" % (local - offset // _SECOND * 1_000_000)
 
 
-def _offset(key: datetime | time, zone: object) -> Any:
+def _offset(key: datetime | time, zone: object) -> timedelta | None:
     # Other classes of zones may define their own equality, and many ignore the fold.
     if type(zone) is not timezone and type(zone) is not ZoneInfo:
         raise KeyRefusedError(
@@ -276,7 +278,7 @@ def _of_enum(key: Enum) -> bytes:
     return b"e%d:" % len(name) + name + member
 
 
-def _of_tuple(key: tuple[Any, ...], depth: int) -> bytes:
+def _of_tuple(key: tuple[UserValue, ...], depth: int) -> bytes:
     if depth == 0:
         raise KeyRefusedError(f"a key may not nest tuples deeper than {MAX_KEY_DEPTH}")
     parts = [b"("]
@@ -295,7 +297,7 @@ def _of_tuple(key: tuple[Any, ...], depth: int) -> bytes:
     return b"".join(parts)
 
 
-_OF_KIND: dict[type, Callable[[Any], bytes]] = {
+_OF_KIND: dict[type, Callable[[UserValue], bytes]] = {
     type(None): lambda _: b"n",
     str: _of_str,
     int: _of_int,
@@ -313,7 +315,7 @@ _OF_KIND: dict[type, Callable[[Any], bytes]] = {
 
 
 # These functions call the methods of the base classes, since a subclass may override them.
-_CONVERTED: dict[type, Callable[[Any], Any]] = {
+_CONVERTED: dict[type, Callable[[UserValue], object]] = {
     int: int.__int__,
     float: float.__float__,
     str: str.__str__,
@@ -325,7 +327,7 @@ def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _why_not(key: Any) -> str:
+def _why_not(key: object) -> str:
     kind = type(key)
     if isinstance(key, (list, bytearray, memoryview)):
         advice = "it can change; use a tuple or bytes"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
@@ -63,7 +62,7 @@ def _json(graph: ExecutionGraph) -> str:
     edges += [(e.producer, e.consumer, e.partitioning.value, e.input) for e in graph.links]
     nodes = []
     for info in graph.operators:
-        node: dict[str, Any] = {
+        node: dict[str, object] = {
             "id": ids[info.uid],
             "type": info.name,
             "pact": _PACTS.get(info.spec.role, "Operator"),

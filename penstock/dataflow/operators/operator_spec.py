@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
 
 from penstock.dataflow.output_tag import OutputTag
+from penstock.dataflow.type_variables import UserFunction, UserValue
 
 __all__ = ["OperatorSpec", "Role"]
 
@@ -77,11 +77,11 @@ class OperatorSpec:
     sets_watermarks: bool = False
     late_tags: tuple[OutputTag | None, ...] = ()
     sorted_inputs: tuple[int, ...] = ()
-    in_batch_mode: Callable[[Any], Any] | None = None
+    in_batch_mode: Callable[[UserValue], object] | None = None
     with_keys: OperatorSpec | None = None
     former_name: str | None = None
-    build: Callable[..., Any] | None = None
-    build_final: Callable[..., Any] | None = None
+    build: UserFunction | None = None
+    build_final: UserFunction | None = None
 
     @property
     def is_source(self) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from penstock.dataflow.columns.aggregates import ColumnAggregation
 from penstock.dataflow.columns.batch_function import BatchOperation
@@ -18,6 +17,7 @@ from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.source import Source
 from penstock.dataflow.time.watermark_generators import NoWatermarks
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
+from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.windows import WindowOperation
 from penstock.dataflow.windows.time_of_windows import (
     gives_timestamps,
@@ -80,7 +80,7 @@ def source(source: Source) -> OperatorSpec:
     return replace(SOURCE, gives_timestamps=source.has_event_times)
 
 
-def timestamps(strategy: WatermarkStrategy[Any]) -> OperatorSpec:
+def timestamps(strategy: WatermarkStrategy) -> OperatorSpec:
     """Return the specification of the operator that assigns timestamps and watermarks."""
     return replace(
         _TIMESTAMPS,
@@ -89,13 +89,13 @@ def timestamps(strategy: WatermarkStrategy[Any]) -> OperatorSpec:
     )
 
 
-def without_watermarks(strategy: WatermarkStrategy[Any]) -> WatermarkStrategy[Any]:
+def without_watermarks(strategy: WatermarkStrategy) -> WatermarkStrategy:
     """Return a watermark strategy that only assigns timestamps."""
     return replace(strategy, create_generator=NoWatermarks, idle_timeout_ms=None, alignment=None)
 
 
 def keyed_process(
-    in_batch_mode: Callable[[Any], Any],
+    in_batch_mode: Callable[[UserValue], object],
     *,
     by_event_time: bool = False,
     late_tags: tuple[OutputTag | None, ...] = (),
