@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.state.broadcast_state import BroadcastState
@@ -168,7 +167,7 @@ class CheckpointedFunction(ABC):
         """Put the data for the snapshot into the state. Called at each barrier."""
 
 
-def checkpointed_function(function: Any) -> CheckpointedFunction | None:
+def checkpointed_function(function: object) -> CheckpointedFunction | None:
     """Return the function with operator state of an operator, or None if it has none.
 
     Arguments:

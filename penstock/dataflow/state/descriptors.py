@@ -7,7 +7,7 @@ ignored, since values keep their types.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Generic, Protocol, TypeAlias
+from typing import ClassVar, Generic, Protocol, TypeAlias
 
 from penstock.dataflow.arguments.aliases import checked_aliases
 from penstock.dataflow.arguments.callables import check_argument_count
@@ -20,7 +20,7 @@ from penstock.dataflow.state.states import (
     ValueState,
 )
 from penstock.dataflow.state.time_to_live import StateTtlConfig
-from penstock.dataflow.type_variables import ACC, IN_contra, K, OUT_co, R, S_co, T, V
+from penstock.dataflow.type_variables import ACC, IN_contra, K, OUT_co, R, S_co, T, UserValue, V
 from penstock.dataflow.types import TypeInformation
 
 __all__ = [
@@ -76,7 +76,7 @@ class StateDescriptor(Generic[S_co]):
     #: The kind of the state, for error messages.
     kind: ClassVar[str] = "state"
 
-    def __init__(self, name: str, type_info: Any = None, *, aliases: Iterable[str] = ()) -> None:
+    def __init__(self, name: str, type_info: object = None, *, aliases: Iterable[str] = ()) -> None:
         if not isinstance(name, str) or not name:
             raise TypeError(f"a state needs a name that is a non-empty string, not {name!r}")
         self.name = name
@@ -215,7 +215,7 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], Generic[T]):
         check_argument_count(f"reducing state {name!r}", combine, 2, "reduce(value1, value2)")
         self.reduce_function = reduce_function
 
-    def get_reduce_function(self) -> Any:
+    def get_reduce_function(self) -> UserValue:
         """Return the function that combines two values."""
         return self.reduce_function
 
@@ -252,8 +252,8 @@ class AggregatingStateDescriptor(StateDescriptor[AggregatingState[T, R]], Generi
     def __init__(
         self,
         name: str,
-        agg_function: Aggregates[T, Any, R],
-        state_type_info: Any = None,
+        agg_function: Aggregates[T, UserValue, R],
+        state_type_info: object = None,
         *,
         aliases: Iterable[str] = (),
     ) -> None:
@@ -270,6 +270,6 @@ class AggregatingStateDescriptor(StateDescriptor[AggregatingState[T, R]], Generi
             check_argument_count(f"aggregating state {name!r}", function, count, method + arguments)
         self.agg_function = agg_function
 
-    def get_agg_function(self) -> Any:
+    def get_agg_function(self) -> UserValue:
         """Return the aggregate function."""
         return self.agg_function

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of, whole_number
 from penstock.dataflow.errors import GraphError
@@ -211,20 +211,26 @@ class StateTtlConfig:
             self._config = StateTtlConfig(0)
             self.set_ttl(ttl)
 
-        def _set(self, **changes: Any) -> StateTtlConfig.Builder:
-            self._config = replace(self._config, **changes)
+        def _set(self, config: StateTtlConfig) -> StateTtlConfig.Builder:
+            self._config = config
             return self
 
-        def _clean(self, **changes: Any) -> StateTtlConfig.Builder:
-            return self._set(cleanup=replace(self._config.cleanup, **changes))
+        def _clean(self, cleanup: TtlCleanup) -> StateTtlConfig.Builder:
+            return self._set(replace(self._config, cleanup=cleanup))
 
         def set_ttl(self, ttl: DurationLike) -> StateTtlConfig.Builder:
             """Set the time to live."""
-            return self._set(ttl_ms=milliseconds_of("the time to live of a state", ttl, 1))
+            return self._set(
+                replace(self._config, ttl_ms=milliseconds_of("the time to live of a state", ttl, 1))
+            )
 
         def set_update_type(self, update_type: TtlUpdateType) -> StateTtlConfig.Builder:
             """Set when the time to live of a value begins again."""
-            return self._set(update_type=_member("set_update_type", TtlUpdateType, update_type))
+            return self._set(
+                replace(
+                    self._config, update_type=_member("set_update_type", TtlUpdateType, update_type)
+                )
+            )
 
         def update_ttl_on_create_and_write(self) -> StateTtlConfig.Builder:
             """Begin the time to live again when a value is written."""
@@ -237,7 +243,7 @@ class StateTtlConfig:
         def set_state_visibility(self, state_visibility: TtlVisibility) -> StateTtlConfig.Builder:
             """Set whether an access may return an expired value."""
             visibility = _member("set_state_visibility", TtlVisibility, state_visibility)
-            return self._set(visibility=visibility)
+            return self._set(replace(self._config, visibility=visibility))
 
         def return_expired_if_not_cleaned_up(self) -> StateTtlConfig.Builder:
             """Let an access return an expired value that is not removed yet."""
@@ -260,7 +266,7 @@ class StateTtlConfig:
 
         def cleanup_full_snapshot(self) -> StateTtlConfig.Builder:
             """Leave out expired values of snapshots that contain the whole state."""
-            return self._clean(full_snapshot=True)
+            return self._clean(replace(self._config.cleanup, full_snapshot=True))
 
         def cleanup_incrementally(
             self, cleanup_size: int, run_cleanup_for_every_record: bool
@@ -277,7 +283,9 @@ class StateTtlConfig:
             """
             size = whole_number("cleanup_size", cleanup_size, 1)
             every_record = bool(run_cleanup_for_every_record)
-            return self._clean(incremental=IncrementalCleanup(size, every_record))
+            return self._clean(
+                replace(self._config.cleanup, incremental=IncrementalCleanup(size, every_record))
+            )
 
         def cleanup_in_rocksdb_compact_filter(
             self,
@@ -295,11 +303,11 @@ class StateTtlConfig:
             if periodic_compaction_time is not None:
                 period = milliseconds_of("periodic_compaction_time", periodic_compaction_time, 1)
             cleanup = CompactFilterCleanup(query_time_after_num_entries, period)
-            return self._clean(compact_filter=cleanup)
+            return self._clean(replace(self._config.cleanup, compact_filter=cleanup))
 
         def disable_cleanup_in_background(self) -> StateTtlConfig.Builder:
             """Remove expired values only when they are accessed, or by a strategy that is set."""
-            return self._clean(background=False)
+            return self._clean(replace(self._config.cleanup, background=False))
 
         def build(self) -> StateTtlConfig:
             """Return the configuration."""

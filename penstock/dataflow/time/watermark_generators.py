@@ -8,10 +8,10 @@ default (`StreamExecutionEnvironment.get_config().set_auto_watermark_interval`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic
+from typing import Generic
 
 from penstock.dataflow.time.watermark import MIN_WATERMARK, Watermark
-from penstock.dataflow.type_variables import T_contra
+from penstock.dataflow.type_variables import T_contra, UserValue
 
 __all__ = [
     "AscendingTimestampsWatermarks",
@@ -80,7 +80,7 @@ class WatermarkGenerator(ABC, Generic[T_contra]):
         """Emit a watermark, if there is a new one. The engine calls this periodically."""
 
 
-class BoundedOutOfOrdernessWatermarks(WatermarkGenerator[Any]):
+class BoundedOutOfOrdernessWatermarks(WatermarkGenerator):
     """Assumes that records are out of order by a limited time.
 
     The watermark is the highest timestamp so far, less the limit, less 1 ms.
@@ -99,7 +99,7 @@ class BoundedOutOfOrdernessWatermarks(WatermarkGenerator[Any]):
         #: The highest timestamp so far. The first watermark is `MIN_WATERMARK`.
         self.max_timestamp = MIN_WATERMARK + max_out_of_orderness + 1
 
-    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+    def on_event(self, event: UserValue, event_timestamp: int, output: WatermarkOutput) -> None:
         """Observe the timestamp of a record."""
         del event, output
         self.max_timestamp = max(self.max_timestamp, event_timestamp)
@@ -120,14 +120,14 @@ class AscendingTimestampsWatermarks(BoundedOutOfOrdernessWatermarks):
         super().__init__(0)
 
 
-class NoWatermarks(WatermarkGenerator[Any]):
+class NoWatermarks(WatermarkGenerator):
     """Generates no watermarks. (Flink: `NoWatermarksGenerator`.)
 
     Examples:
         >>> strategy = WatermarkStrategy.for_generator(NoWatermarks)
     """
 
-    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+    def on_event(self, event: UserValue, event_timestamp: int, output: WatermarkOutput) -> None:
         """Do nothing."""
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:

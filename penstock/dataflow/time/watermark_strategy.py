@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Generic
+from typing import Generic
 
 from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
@@ -188,7 +188,7 @@ class WatermarkStrategy(Generic[T_contra]):
         return replace(self, alignment=WatermarkAlignment(watermark_group, drift, every))
 
     def _with_extractor(self, extract_timestamp: Callable[[R, int], int]) -> WatermarkStrategy[R]:
-        strategy: WatermarkStrategy[Any] = self
+        strategy: WatermarkStrategy = self
         return replace(strategy, extract_timestamp=extract_timestamp)
 
     @property
@@ -210,7 +210,7 @@ class WatermarkStrategy(Generic[T_contra]):
         return self.create_generator is not NoWatermarks
 
 
-def check_watermark_strategy(strategy: Any, method: str = "from_source") -> None:
+def check_watermark_strategy(strategy: object, method: str = "from_source") -> None:
     """Check that an argument is None or a watermark strategy.
 
     Raises:
