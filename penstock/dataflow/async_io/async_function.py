@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Any, Generic
+from collections.abc import Callable, Iterable
+from typing import Generic
 
 from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions.function import Function, check_methods
-from penstock.dataflow.type_variables import IN_contra, OUT_co
+from penstock.dataflow.type_variables import IN_contra, OUT_co, UserValue
 
 __all__ = ["AsyncFunction", "check_async_function"]
 
@@ -48,7 +48,7 @@ class AsyncFunction(Function, ABC, Generic[IN_contra, OUT_co]):
         raise TimeoutError(f"the request for {value!r} has timed out")
 
 
-def check_async_function(method: str, function: Any, run_in: str) -> Any:
+def check_async_function(method: str, function: object, run_in: str) -> UserValue:
     """Check the function that a program passes to `AsyncDataStream`, and return it.
 
     Arguments:
@@ -100,7 +100,7 @@ def _check_other_methods(method: str, function: AsyncFunction, run_in: str) -> N
             )
 
 
-def _is_kind(function: Any, check: Any) -> bool:
+def _is_kind(function: object, check: Callable[[object], bool]) -> bool:
     """Return whether a check holds of a function, also behind `partial` or `__call__`."""
     while isinstance(function, functools.partial):
         function = function.func

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from penstock.dataflow.arguments.fields import Selector
 from penstock.dataflow.async_io.retry_strategies import AsyncRetryStrategy
+from penstock.dataflow.type_variables import UserValue
 
 __all__ = ["AsyncOperation", "RunIn"]
 
@@ -28,10 +30,10 @@ class AsyncOperation:
         key_selector: returns the key of a record; None on a stream without keys.
     """
 
-    function: Any
+    function: UserValue
     ordered: bool
     timeout_ms: int
     capacity: int
     strategy: AsyncRetryStrategy
     run_in: RunIn
-    key_selector: Any = None
+    key_selector: Selector | None = None

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import Any
 
 __all__ = ["empty_result_predicate", "exception_type_predicate", "has_exception_predicate"]
 
@@ -21,7 +20,7 @@ def has_exception_predicate(error: BaseException | None) -> bool:
     return error is not None
 
 
-def exception_type_predicate(error: Any, expected_error_type: type | tuple[type, ...]) -> bool:
+def exception_type_predicate(error: object, expected_error_type: type | tuple[type, ...]) -> bool:
     """Return whether a request has raised an error of a type.
 
     A retry strategy calls its predicates with one argument, so give the type before:

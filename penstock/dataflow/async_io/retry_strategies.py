@@ -5,15 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of, whole_number
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.type_variables import UserValue
 
 __all__ = ["AsyncRetryPredicate", "AsyncRetryStrategy"]
 
-ResultPredicate = Callable[[list[Any]], bool]
+ResultPredicate = Callable[[list[UserValue]], bool]
 ExceptionPredicate = Callable[[Exception], bool]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Generic
+from typing import Generic
 
 from penstock.dataflow.functions.co_functions import TwoInputProcessFunction
 from penstock.dataflow.functions.process_functions import KeyedProcessFunction, ProcessFunction
@@ -27,6 +27,7 @@ from penstock.dataflow.type_variables import (
     KEY_contra,
     OUT_co,
     S,
+    UserValue,
     V,
 )
 
@@ -140,7 +141,7 @@ class KeyedBroadcastProcessFunction(
 
         @abstractmethod
         def apply_to_keyed_state(
-            self, state_descriptor: StateDescriptor[S], function: Callable[[Any, S], object]
+            self, state_descriptor: StateDescriptor[S], function: Callable[[UserValue, S], object]
         ) -> None:
             """Call a function for each key that has a keyed state.
 

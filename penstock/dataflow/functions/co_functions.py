@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Generic, TypeAlias
+from typing import Generic, TypeAlias
 
 from penstock.dataflow.functions.function import Function
 from penstock.dataflow.functions.process_functions import KeyedProcessFunction, ProcessFunction
@@ -18,6 +18,7 @@ from penstock.dataflow.type_variables import (
     IN2_contra,
     KEY_contra,
     OUT_co,
+    UserValue,
 )
 
 __all__ = [
@@ -85,7 +86,7 @@ class CoFlatMapFunction(Function, ABC, Generic[IN1_contra, IN2_contra, OUT_co]):
 class TwoInputProcessFunction(Function):
     """The base class of all process functions with two inputs."""
 
-    def end_input(self, ctx: Any) -> Iterable[Any] | None:
+    def end_input(self, ctx: UserValue) -> Iterable[UserValue] | None:
         """Return the records to emit when both inputs have ended; by default none.
 
         Called as `ProcessFunction.end_input` is, and for a function with keyed state as

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from penstock.dataflow.arguments.callables import check_argument_count, is_async, name_of
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.state import RuntimeContext
+from penstock.dataflow.type_variables import UserFunction, UserValue
 
 __all__ = ["Function", "check_function", "check_methods", "method_of"]
 
@@ -43,14 +43,14 @@ class Function:
         """
 
 
-def method_of(function: Any, method: str) -> Callable[..., Any]:
+def method_of(function: UserValue, method: str) -> UserFunction:
     """Return the named method of a rich function, or the function itself if it is plain."""
     bound = getattr(function, method, None) if isinstance(function, Function) else None
-    result: Callable[..., Any] = function if bound is None else bound
+    result: UserFunction = function if bound is None else bound
     return result
 
 
-def check_function(function: Any, base: type[Function], method: str) -> Any:
+def check_function(function: object, base: type[Function], method: str) -> UserValue:
     """Check that an argument is a function, and return it.
 
     Arguments:
@@ -88,7 +88,7 @@ def _arguments_of(base: type[Function]) -> list[str]:
     return list(inspect.signature(getattr(base, method)).parameters)[1:]
 
 
-def refuse_async(method: str, function: Any) -> None:
+def refuse_async(method: str, function: object) -> None:
     """Raise a `GraphError` if a plain function is async."""
     if not isinstance(function, type | Function) and is_async(function):
         raise GraphError(
@@ -97,7 +97,7 @@ def refuse_async(method: str, function: Any) -> None:
         )
 
 
-def check_methods(function: Any) -> None:
+def check_methods(function: object) -> None:
     """Check that the engine can call the methods of an object that a program passes.
 
     Arguments:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.dataflow.functions.broadcast_functions import KeyedBroadcastProcessFunction
 from penstock.dataflow.functions.co_functions import (
     KeyedCoProcessFunction,
@@ -17,13 +15,13 @@ _WITH_END = (ProcessFunction, KeyedProcessFunction, TwoInputProcessFunction)
 _WITH_TIMERS = (KeyedProcessFunction, KeyedCoProcessFunction, KeyedBroadcastProcessFunction)
 
 
-def has_end_input(function: Any) -> bool:
+def has_end_input(function: object) -> bool:
     """Return whether `function` is a process function whose class defines `end_input`."""
     own = getattr(type(function), "end_input", None)
     return isinstance(function, _WITH_END) and own not in [kind.end_input for kind in _WITH_END]
 
 
-def has_on_timer(function: Any) -> bool:
+def has_on_timer(function: object) -> bool:
     """Return whether `function` is a process function that defines `on_timer`."""
     own = getattr(function, "on_timer", None)
     defaults = [kind.on_timer for kind in _WITH_TIMERS]

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from types import CellType, CodeType, FunctionType, ModuleType
 
 from penstock.dataflow.functions.function import Function
 
@@ -25,7 +24,7 @@ _MOST = 500
 _KINDS = (CodeType, FunctionType, type, property, classmethod, staticmethod)
 
 
-def never_updates(function: Any) -> bool:
+def never_updates(function: object) -> bool:
     """Return whether a function gets a value state, and no call of `update` is in its code.
 
     The code is that of its class, and of the functions and classes that it refers to. If there is
@@ -48,7 +47,7 @@ def never_updates(function: Any) -> bool:
 
 def _codes(start: type) -> Iterator[CodeType | None]:
     """Yield the code of a class and of all that it refers to, and None if there is too much."""
-    waiting: list[Any] = [start]
+    waiting: list[object] = [start]
     seen: set[int] = set()
     while waiting:
         if len(seen) >= _MOST:
@@ -84,14 +83,14 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _content(cell: Any) -> Any:
+def _content(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:
         return None  # The cell is empty.
 
 
-def _is_foreign(found: Any) -> bool:
+def _is_foreign(found: object) -> bool:
     """Return whether Penstock or Python defines a function or class, which updates no state."""
     package = str(getattr(found, "__module__", "")).partition(".")[0]
     return package == "penstock" or package in sys.stdlib_module_names
