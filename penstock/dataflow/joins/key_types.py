@@ -11,7 +11,6 @@ import typing
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Number
-from typing import Any
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import KeySelector
@@ -22,7 +21,9 @@ __all__ = ["check_key_types", "key_shape", "shapes_can_match", "why_keys_never_m
 _NUMBERS = (int, float, Decimal, Fraction)
 
 
-def check_key_types(first: Any, second: Any, declared: tuple[Any, Any] = (None, None)) -> None:
+def check_key_types(
+    first: object, second: object, declared: tuple[object, object] = (None, None)
+) -> None:
     """Check that the declared types of the keys of two streams can be equal.
 
     A type is declared with `key_type`, or as the annotation of the key selector's result.
@@ -48,14 +49,14 @@ def check_key_types(first: Any, second: Any, declared: tuple[Any, Any] = (None, 
         )
 
 
-def key_shape(key: Any) -> Any:
+def key_shape(key: object) -> object:
     """Return the shape of a key: a class that stands for its type, or a tuple of shapes."""
     if key is None:
         return None
     return tuple(map(key_shape, key)) if isinstance(key, tuple) else _family(type(key))
 
 
-def shapes_can_match(first: Any, second: Any) -> bool:
+def shapes_can_match(first: object, second: object) -> bool:
     """Return whether a key of one shape can be equal to a key of another shape.
 
     The key None is compatible with keys of any type.
@@ -67,7 +68,7 @@ def shapes_can_match(first: Any, second: Any) -> bool:
     return bool(first is second)
 
 
-def why_keys_never_match(first: Any, second: Any, sides: tuple[str, str]) -> str:
+def why_keys_never_match(first: object, second: object, sides: tuple[str, str]) -> str:
     """Return the message for two keys whose types can never be equal.
 
     Arguments:
@@ -91,7 +92,7 @@ def _plain(kind: type) -> type:
     return next((base for base in (str, bytes, tuple) if issubclass(kind, base)), kind)
 
 
-def _annotated(selector: Any) -> Any:
+def _annotated(selector: object) -> object:
     """Return the annotation of a key selector's result; None if there is none."""
     function = selector.get_key if isinstance(selector, KeySelector) else selector
     try:
@@ -100,7 +101,7 @@ def _annotated(selector: Any) -> Any:
         return None
 
 
-def _family_of_type(type_: Any) -> Any:
+def _family_of_type(type_: object) -> type | None:
     """Return the family of a declared type; None if it is unknown."""
     if isinstance(type_, TypeInformation):
         kinds = type_.python_classes
@@ -111,5 +112,5 @@ def _family_of_type(type_: Any) -> Any:
     return None
 
 
-def _shown(type_: Any) -> str:
+def _shown(type_: object) -> str:
     return type_.__name__ if isinstance(type_, type) else repr(type_)

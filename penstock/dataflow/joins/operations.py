@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from penstock.dataflow.arguments.fields import Selector
 from penstock.dataflow.joins.static_table import StaticTable
 from penstock.dataflow.output_tag import OutputTag
+from penstock.dataflow.type_variables import UserValue
 
 __all__ = ["AsOfJoinOperation", "IntervalJoinOperation", "TableJoinOperation"]
 
@@ -21,7 +22,7 @@ class AsOfJoinOperation:
         late_tag: the tag of the side output for late records; None drops them.
     """
 
-    function: Any
+    function: UserValue
     keep_unmatched: bool
     late_tag: OutputTag | None
 
@@ -43,7 +44,7 @@ class IntervalJoinOperation:
 
     lower: int
     upper: int
-    function: Any
+    function: UserValue
     late_tags: tuple[OutputTag | None, OutputTag | None] = (None, None)
 
 
@@ -60,7 +61,7 @@ class TableJoinOperation:
     """
 
     table: StaticTable
-    key_selector: Any
-    function: Any
+    key_selector: Selector
+    function: UserValue
     keep_unmatched: bool
     reload_ms: int | None

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.columns.arrow import data_frame_table, repeated_column
 from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.type_variables import UserFunction, UserValue
 
 __all__ = ["StaticTable", "static_table"]
 
@@ -40,12 +40,12 @@ class StaticTable:
     """
 
     name: str
-    source: Any
+    source: UserValue
     key: tuple[str, ...] | None
     as_tuple: bool
     many: bool
 
-    def load(self) -> dict[Any, Any]:
+    def load(self) -> dict[UserValue, UserValue]:
         """Return the row of each key; with `many`, a list of the rows of each key.
 
         Raises:
@@ -66,7 +66,7 @@ class StaticTable:
             ) from error
         return self._of_rows(table)
 
-    def _of_mapping(self, mapping: Mapping[Any, Any]) -> dict[Any, Any]:
+    def _of_mapping(self, mapping: Mapping[UserValue, UserValue]) -> dict[UserValue, UserValue]:
         if self.many:
             for key, rows in mapping.items():
                 if not isinstance(rows, list | tuple):
@@ -76,16 +76,16 @@ class StaticTable:
                     )
         return dict(mapping)
 
-    def _of_rows(self, table: Any) -> dict[Any, Any]:
+    def _of_rows(self, table: UserValue) -> dict[UserValue, UserValue]:
         if self.key is None:
             raise GraphError(f"{self.name} has columns: say which are its key, with key=...")
         self.check_columns(table.column_names)
         columns = [table.column(name).to_pylist() for name in self.key]
-        keys: Sequence[Any] = list(zip(*columns, strict=True)) if self.as_tuple else columns[0]
+        keys: Sequence[object] = list(zip(*columns, strict=True)) if self.as_tuple else columns[0]
         rows = table.to_pylist()
         pairs = [(key, row) for key, row in zip(keys, rows, strict=True) if not _is_null(key)]
         if self.many:
-            found: dict[Any, Any] = {}
+            found: dict[UserValue, UserValue] = {}
             for key, row in pairs:
                 found.setdefault(key, []).append(row)
             return found
@@ -114,7 +114,7 @@ class StaticTable:
                 )
 
 
-def static_table(table: Any, key: Any, many: bool) -> StaticTable:
+def static_table(table: UserValue, key: UserValue, many: bool) -> StaticTable:
     """Return the description of a table that a program passes to a join.
 
     Arguments:
@@ -158,7 +158,7 @@ def _check_parquet(table: StaticTable, path: str) -> None:
     table.check_columns(schema.names)
 
 
-def _packed(table: Any, name: str) -> Any:
+def _packed(table: UserValue, name: str) -> UserValue:
     """Return a table as a mapping, the bytes of an Arrow stream, or an absolute path."""
     if isinstance(table, Mapping):
         return table
@@ -175,7 +175,7 @@ def _packed(table: Any, name: str) -> Any:
     return sink.getvalue().to_pybytes()
 
 
-def _as_arrow(table: Any) -> Any:
+def _as_arrow(table: UserValue) -> UserValue:
     """Return a table in memory as a `pyarrow.Table`; None if the value is not a table."""
     library = type(table).__module__.partition(".")[0]
     if library == "pyarrow" and hasattr(table, "to_pylist") and hasattr(table, "schema"):
@@ -193,7 +193,7 @@ def _as_arrow(table: Any) -> Any:
     return None
 
 
-def _read(source: bytes | str) -> Any:
+def _read(source: bytes | str) -> UserValue:
     import pyarrow as pa
     import pyarrow.dataset
 
@@ -202,12 +202,12 @@ def _read(source: bytes | str) -> Any:
     return pyarrow.dataset.dataset(source, format="parquet").to_table()
 
 
-def _is_null(key: Any) -> bool:
+def _is_null(key: object) -> bool:
     return key is None or (isinstance(key, tuple) and None in key)
 
 
-def _shown(table: Any) -> str:
+def _shown(table: UserValue) -> str:
     if isinstance(table, str | os.PathLike):
         return repr(os.fspath(table))
-    named: Callable[..., Any] | type = table if hasattr(table, "__qualname__") else type(table)
+    named: UserFunction | type = table if hasattr(table, "__qualname__") else type(table)
     return f"{named.__module__}.{named.__qualname__}"

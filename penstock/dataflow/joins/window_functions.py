@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TypeAlias
 
 from penstock.dataflow.functions import (
     CoGroupFunction,
@@ -21,9 +21,13 @@ from penstock.dataflow.functions import (
     check_methods,
     method_of,
 )
+from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.windows import WindowFunction
 
 __all__ = ["co_group_window_function", "join_window_function"]
+
+#: A function of a record of each stream, or of the records of each stream.
+PairFunction: TypeAlias = Callable[[UserValue, UserValue], UserValue]
 
 
 class _PairedWindowFunction(WindowFunction):
@@ -34,7 +38,7 @@ class _PairedWindowFunction(WindowFunction):
         method: the name of the method of a rich function.
     """
 
-    def __init__(self, function: Any, method: str) -> None:
+    def __init__(self, function: object, method: str) -> None:
         self.function, self.method = function, method
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -48,7 +52,9 @@ class _PairedWindowFunction(WindowFunction):
         if isinstance(self.function, Function):
             self.function.close()
 
-    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any] | None:
+    def apply(
+        self, key: UserValue, window: UserValue, inputs: Iterable[UserValue]
+    ) -> Iterable[UserValue] | None:
         """Return the results of a window."""
         del key, window
         first = [record for side, record in inputs if not side]
@@ -57,8 +63,8 @@ class _PairedWindowFunction(WindowFunction):
 
     @abstractmethod
     def _results(
-        self, function: Callable[[Any, Any], Any], first: list[Any], second: list[Any]
-    ) -> Iterable[Any] | None:
+        self, function: PairFunction, first: list[UserValue], second: list[UserValue]
+    ) -> Iterable[UserValue] | None:
         """Return the results of the records of a window."""
 
 
@@ -66,9 +72,9 @@ class _CoGrouping(_PairedWindowFunction):
     """Calls a function with all records of a window."""
 
     def _results(
-        self, function: Callable[[Any, Any], Any], first: list[Any], second: list[Any]
-    ) -> Iterable[Any] | None:
-        results: Iterable[Any] | None = function(first, second)
+        self, function: PairFunction, first: list[UserValue], second: list[UserValue]
+    ) -> Iterable[UserValue] | None:
+        results: Iterable[UserValue] | None = function(first, second)
         return results
 
 
@@ -76,8 +82,8 @@ class _Joining(_PairedWindowFunction):
     """Calls a function that returns one result with each pair of a window."""
 
     def _results(
-        self, function: Callable[[Any, Any], Any], first: list[Any], second: list[Any]
-    ) -> Iterable[Any]:
+        self, function: PairFunction, first: list[UserValue], second: list[UserValue]
+    ) -> Iterable[UserValue]:
         return (function(one, other) for one in first for other in second)
 
 
@@ -85,14 +91,14 @@ class _FlatJoining(_PairedWindowFunction):
     """Calls a function that returns an iterable of results with each pair of a window."""
 
     def _results(
-        self, function: Callable[[Any, Any], Any], first: list[Any], second: list[Any]
-    ) -> Iterator[Any]:
+        self, function: PairFunction, first: list[UserValue], second: list[UserValue]
+    ) -> Iterator[UserValue]:
         for one in first:
             for other in second:
                 yield from function(one, other) or ()
 
 
-def join_window_function(function: Any) -> WindowFunction:
+def join_window_function(function: object) -> WindowFunction:
     """Return the window function of a join.
 
     Arguments:
@@ -111,7 +117,7 @@ def join_window_function(function: Any) -> WindowFunction:
     return _Joining(checked, "join")
 
 
-def co_group_window_function(function: Any) -> WindowFunction:
+def co_group_window_function(function: object) -> WindowFunction:
     """Return the window function of a co-group.
 
     Arguments:

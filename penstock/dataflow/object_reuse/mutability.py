@@ -17,10 +17,10 @@ from fractions import Fraction
 from itertools import chain
 from operator import attrgetter
 from types import NoneType
-from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.types.row import Row
 
 __all__ = ["IMMUTABLE", "MUTABLE_CONTAINERS", "can_change"]
@@ -35,13 +35,13 @@ MUTABLE_CONTAINERS = frozenset(
 """The built-in container types whose values can change."""
 
 
-def can_change(values: Sequence[Any]) -> bool:
+def can_change(values: Sequence[UserValue]) -> bool:
     """Return whether any of the values can change, or contains a value that can change.
 
     Objects that are not records count as unchangeable. Such an object cannot be encoded, so it
     cannot leave the operator chain.
     """
-    kinds: set[Any] = set(map(type, values))
+    kinds: set[UserValue] = set(map(type, values))
     if kinds <= IMMUTABLE:
         return False
     for kind in kinds - IMMUTABLE:

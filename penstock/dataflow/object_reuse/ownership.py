@@ -16,13 +16,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import is_
 from sys import getrefcount
-from typing import Any
 
 from penstock.dataflow.object_reuse.mutability import (
     IMMUTABLE,
     MUTABLE_CONTAINERS,
     can_change,
 )
+from penstock.dataflow.type_variables import R, T, UserValue
 from penstock.dataflow.types.row import Row
 
 __all__ = [
@@ -34,33 +34,33 @@ __all__ = [
 ]
 
 
-def _references(value: Any) -> int:
+def _references(value: object) -> int:
     return getrefcount(value)
 
 
-def _references_of_result(value: Any, _record: Any) -> int:
+def _references_of_result(value: object, _record: object) -> int:
     return getrefcount(value)
 
 
-def _references_in_loop(values: Iterable[Any]) -> int:
+def _references_in_loop(values: Iterable[object]) -> int:
     for value in values:
         return _references(value)
     raise AssertionError("there is a value")
 
 
-def _references_of_item(values: Iterable[Any]) -> int:
+def _references_of_item(values: Iterable[object]) -> int:
     for value in values:
         return getrefcount(value)
     raise AssertionError("there is a value")
 
 
-def _same(value: Any) -> Any:
+def _same(value: T) -> T:
     return value
 
 
 # The reference counts of a value to which no other code refers, one for each way to pass the value.
 # They are measured here, because they differ between versions of Python.
-_RECORDS: list[Any] = [[]]
+_RECORDS: list[list[object]] = [[]]
 _RESULT = next(map(_references_of_result, map(list, [()]), [None]))
 _GIVEN = next(map(_references_of_result, map(_same, _RECORDS), _RECORDS))
 _MAPPED = next(map(_references, map(list, [()])))
@@ -69,7 +69,7 @@ _LOCAL = _references_in_loop(map(list, [()]))
 _ITEM = _references_of_item([[]])
 
 
-def copy_if_shared(value: Any) -> Any:
+def copy_if_shared(value: T) -> T:
     """Return a value that `map` passes to this function, or a copy of it.
 
     The value is copied if it can change and other code refers to it.
@@ -79,7 +79,7 @@ def copy_if_shared(value: Any) -> Any:
     return _copy_if_mutable(value)
 
 
-def copy_local_if_shared(value: Any) -> Any:
+def copy_local_if_shared(value: T) -> T:
     """Return the value of a local variable, or a copy of it.
 
     The value is copied if it can change and anything except the variable refers to it.
@@ -89,7 +89,7 @@ def copy_local_if_shared(value: Any) -> Any:
     return _copy_if_mutable(value)
 
 
-def copy_listed_if_shared(value: Any) -> Any:
+def copy_listed_if_shared(value: T) -> T:
     """Return an item of a list, or a copy of it. No other code may refer to the list.
 
     The item is copied if it can change and anything except the list refers to it.
@@ -99,7 +99,7 @@ def copy_listed_if_shared(value: Any) -> Any:
     return _copy_if_mutable(value)
 
 
-def copy_items_if_shared(values: list[Any]) -> Iterable[Any]:
+def copy_items_if_shared(values: list[T]) -> Iterable[T]:
     """Return the items of `values`, and a copy in place of each item that other code may change.
 
     An item is copied if it is mutable, and if other code refers to the item or to the list. The
@@ -110,8 +110,8 @@ def copy_items_if_shared(values: list[Any]) -> Iterable[Any]:
 
 
 def map_and_copy_if_shared(
-    function: Callable[[Any], Any], iterator: Iterator[Any], records: Sequence[Any]
-) -> list[Any]:
+    function: Callable[[T], R], iterator: Iterator[T], records: Sequence[T]
+) -> list[R]:
     """Call a function for each record, and return the results, or copies of them.
 
     A result is copied if it can change and other code refers to it.
@@ -125,7 +125,7 @@ def map_and_copy_if_shared(
     return list(map(_copy_result_if_shared, map(function, iterator), records))
 
 
-def _copy_result_if_shared(value: Any, record: Any) -> Any:
+def _copy_result_if_shared(value: T, record: object) -> T:
     if type(value) in IMMUTABLE:
         return value
     alone = _GIVEN if value is record else _RESULT
@@ -134,10 +134,10 @@ def _copy_result_if_shared(value: Any, record: Any) -> Any:
     return _copy_if_mutable(value)
 
 
-def _holds_alone(value: Any) -> bool:
+def _holds_alone(value: UserValue) -> bool:
     """Return whether no other code refers to mutable values inside a value."""
     kind = type(value)
-    items: Iterable[Any]
+    items: Iterable[object]
     if kind is dict:
         items = value.values()
     elif kind in (list, tuple, deque):
@@ -156,14 +156,14 @@ def _holds_alone(value: Any) -> bool:
     return True
 
 
-def _copy_if_mutable(value: Any) -> Any:
+def _copy_if_mutable(value: T) -> T:
     try:
         return _copy(value) if can_change((value,)) else value
     except RecursionError:
         return value  # The value contains itself. The codec will raise an error for it.
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: UserValue) -> UserValue:
     """Return a copy of a value, in which all records and containers are also copied."""
     kind = type(value)
     if kind in IMMUTABLE:

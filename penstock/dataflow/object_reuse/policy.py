@@ -9,10 +9,10 @@ import dis
 from enum import Enum, auto
 from functools import lru_cache, partial
 from types import BuiltinFunctionType, CodeType, MethodDescriptorType
-from typing import Any
 
 from penstock.dataflow.object_reuse.mutability import can_change
 from penstock.dataflow.object_reuse.ownership import copy_listed_if_shared
+from penstock.dataflow.type_variables import T
 
 __all__ = ["Check", "EmissionPolicy", "may_change_objects"]
 
@@ -51,14 +51,14 @@ class EmissionPolicy:
         function: the user's function.
     """
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: object) -> None:
         #: The check for the records of the next batch.
         self.check = Check.EVERY_RECORD
         self._unless_mutable = (
             Check.MUTABLE_RECORDS if may_change_objects(function) else Check.NOTHING
         )
 
-    def after_batch(self, records: list[Any]) -> list[Any]:
+    def after_batch(self, records: list[T]) -> list[T]:
         """Choose the check for the next batch, and return the records of the emitted batch.
 
         Records that were not checked, but turn out to be mutable, are copied here if other code
@@ -77,7 +77,7 @@ class EmissionPolicy:
         return list(map(copy_listed_if_shared, records))
 
 
-def may_change_objects(function: Any) -> bool:
+def may_change_objects(function: object) -> bool:
     """Return whether a function's bytecode may change objects, or is not available.
 
     The functions that it calls are not analysed.
