@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 from penstock.dataflow.arguments.durations import whole_number
 from penstock.dataflow.state import ValueStateDescriptor
+from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.windows.other_triggers import CountTrigger, NeverTrigger, PurgingTrigger
 from penstock.dataflow.windows.trigger import Trigger
 from penstock.dataflow.windows.window import CountWindow, GlobalWindow
@@ -15,7 +15,7 @@ from penstock.dataflow.windows.window_assigner import WindowAssigner
 __all__ = ["CountSlidingWindowAssigner", "CountTumblingWindowAssigner", "GlobalWindows"]
 
 
-class _CountWindows(WindowAssigner[Any, CountWindow]):
+class _CountWindows(WindowAssigner[UserValue, CountWindow]):
     """Numbers the records of each key.
 
     Arguments:
@@ -34,7 +34,7 @@ class _CountWindows(WindowAssigner[Any, CountWindow]):
         state.update(earlier + 1)
         return earlier
 
-    def get_default_trigger(self, env: Any = None) -> Trigger:
+    def get_default_trigger(self, env: UserValue = None) -> Trigger:
         """Return a trigger that fires a window when it is full, and removes its records."""
         del env
         return PurgingTrigger(CountTrigger(self.size))
@@ -69,7 +69,7 @@ class CountTumblingWindowAssigner(_CountWindows):
         return CountTumblingWindowAssigner(window_size)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: UserValue, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[CountWindow]:
         """Return the window of the next record of the key."""
         del element, timestamp
@@ -108,7 +108,7 @@ class CountSlidingWindowAssigner(_CountWindows):
         return CountSlidingWindowAssigner(window_size, window_slide)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: UserValue, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[CountWindow]:
         """Return the windows of the next record of the key, the latest first."""
         del element, timestamp
@@ -121,7 +121,7 @@ class CountSlidingWindowAssigner(_CountWindows):
         return f"{type(self).__name__}({self.size}, {self.slide})"
 
 
-class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
+class GlobalWindows(WindowAssigner[UserValue, GlobalWindow]):
     """Assigns all records of a key to one window. (Flink: `GlobalWindows`.)
 
     The window never ends. So the program must set a trigger, such as
@@ -140,13 +140,13 @@ class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
         return GlobalWindows()
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: UserValue, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[GlobalWindow]:
         """Return the global window."""
         del element, timestamp, context
         return [GlobalWindow()]
 
-    def get_default_trigger(self, env: Any = None) -> Trigger:
+    def get_default_trigger(self, env: UserValue = None) -> Trigger:
         """Return a trigger that never fires."""
         del env
         return NeverTrigger()

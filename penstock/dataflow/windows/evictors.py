@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple
+from typing import Generic, NamedTuple
 
 from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of, whole_number
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.time.watermark import NO_TIMESTAMP
-from penstock.dataflow.type_variables import R, T
+from penstock.dataflow.type_variables import R, T, UserValue
 from penstock.dataflow.windows.window import W_contra
 
 __all__ = ["CountEvictor", "DeltaEvictor", "Evictor", "TimeEvictor", "TimestampedValue"]
@@ -101,7 +101,7 @@ class Evictor(ABC, Generic[T, W_contra]):
         """Remove records after the window function was called; see `evict_before`."""
 
 
-class _OneSidedEvictor(Evictor[T, Any]):
+class _OneSidedEvictor(Evictor[T, UserValue]):
     """Removes records either before or after the window function.
 
     Arguments:
@@ -119,7 +119,7 @@ class _OneSidedEvictor(Evictor[T, Any]):
         self,
         elements: list[TimestampedValue[T]],
         size: int,
-        window: Any,
+        window: UserValue,
         evictor_context: Evictor.EvictorContext,
     ) -> None:
         """Remove records before the window function, if the evictor is set to do so."""
@@ -131,7 +131,7 @@ class _OneSidedEvictor(Evictor[T, Any]):
         self,
         elements: list[TimestampedValue[T]],
         size: int,
-        window: Any,
+        window: UserValue,
         evictor_context: Evictor.EvictorContext,
     ) -> None:
         """Remove records after the window function, if the evictor is set to do so."""
@@ -140,7 +140,7 @@ class _OneSidedEvictor(Evictor[T, Any]):
             self.evict(elements)
 
 
-class CountEvictor(_OneSidedEvictor[Any]):
+class CountEvictor(_OneSidedEvictor[UserValue]):
     """Keeps the last records of a window, up to a number. (Flink: `CountEvictor`.)
 
     Arguments:
@@ -164,12 +164,12 @@ class CountEvictor(_OneSidedEvictor[Any]):
         """Return an evictor that keeps the last `max_count` records."""
         return CountEvictor(max_count, do_evict_after)
 
-    def evict(self, elements: list[TimestampedValue[Any]]) -> None:
+    def evict(self, elements: list[TimestampedValue[UserValue]]) -> None:
         """Remove the first records."""
         del elements[: max(0, len(elements) - self.max_count)]
 
 
-class TimeEvictor(_OneSidedEvictor[Any]):
+class TimeEvictor(_OneSidedEvictor[UserValue]):
     """Keeps the records whose timestamps are near the highest timestamp of the window.
 
     It removes records with a timestamp of `highest - window_size` or less. It does nothing if the
@@ -195,7 +195,7 @@ class TimeEvictor(_OneSidedEvictor[Any]):
         """Return an evictor that keeps the records of the last `window_size`."""
         return TimeEvictor(window_size, do_evict_after)
 
-    def evict(self, elements: list[TimestampedValue[Any]]) -> None:
+    def evict(self, elements: list[TimestampedValue[UserValue]]) -> None:
         """Remove the records that are too old."""
         if elements[0].has_timestamp():
             limit = max(element.timestamp for element in elements) - self.window_size

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 from penstock.dataflow.arguments.durations import whole_number
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.state import ReducingStateDescriptor
+from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.windows.trigger import BuiltInTrigger, Trigger, TriggerResult
 
 __all__ = ["CountTrigger", "NeverTrigger", "PurgingTrigger"]
@@ -40,7 +40,7 @@ class CountTrigger(BuiltInTrigger):
         return CountTrigger(window_size)
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+        self, element: UserValue, timestamp: int, window: UserValue, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         """Count the record. Fire if the count is reached, and begin to count again."""
         del element, timestamp, window
@@ -55,12 +55,12 @@ class CountTrigger(BuiltInTrigger):
         """Return True."""
         return True
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+    def on_merge(self, window: UserValue, ctx: Trigger.OnMergeContext) -> None:
         """Add up the counts of the merged windows."""
         del window
         ctx.merge_partitioned_state(self.count)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: UserValue, ctx: Trigger.TriggerContext) -> None:
         """Remove the count of the window."""
         del window
         ctx.get_partitioned_state(self.count).clear()
@@ -77,16 +77,16 @@ class NeverTrigger(BuiltInTrigger):
     """
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+        self, element: UserValue, timestamp: int, window: UserValue, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         """Do nothing."""
         del element, timestamp, window, ctx
         return CONTINUE
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+    def on_merge(self, window: UserValue, ctx: Trigger.OnMergeContext) -> None:
         """Do nothing."""
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: UserValue, ctx: Trigger.TriggerContext) -> None:
         """Do nothing."""
 
 
@@ -117,18 +117,20 @@ class PurgingTrigger(Trigger):
         return PurgingTrigger(nested_trigger)
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+        self, element: UserValue, timestamp: int, window: UserValue, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         """Return the result of the other trigger, with a purge if it fires."""
         return _purging(self.nested_trigger.on_element(element, timestamp, window, ctx))
 
     def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
+        self, time: int, window: UserValue, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         """Return the result of the other trigger, with a purge if it fires."""
         return _purging(self.nested_trigger.on_processing_time(time, window, ctx))
 
-    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_event_time(
+        self, time: int, window: UserValue, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
         """Return the result of the other trigger, with a purge if it fires."""
         return _purging(self.nested_trigger.on_event_time(time, window, ctx))
 
@@ -136,12 +138,12 @@ class PurgingTrigger(Trigger):
         """Return whether the other trigger can merge."""
         return self.nested_trigger.can_merge() and self.nested_trigger.on_merge is not None
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+    def on_merge(self, window: UserValue, ctx: Trigger.OnMergeContext) -> None:
         """Call the other trigger."""
         if self.nested_trigger.on_merge is not None:
             self.nested_trigger.on_merge(window, ctx)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: UserValue, ctx: Trigger.TriggerContext) -> None:
         """Call the other trigger."""
         self.nested_trigger.clear(window, ctx)
 

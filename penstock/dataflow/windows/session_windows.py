@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Generic
+from typing import Generic
 
 from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.errors import JobError
-from penstock.dataflow.type_variables import R, T_contra
+from penstock.dataflow.type_variables import R, T_contra, UserValue
 from penstock.dataflow.windows.time_windows import EventTimeAssigner, ProcessingTimeAssigner
 from penstock.dataflow.windows.window import TimeWindow
 from penstock.dataflow.windows.window_assigner import MergingWindowAssigner, merge_time_windows
@@ -53,7 +53,7 @@ class _SessionWindows(MergingWindowAssigner[T_contra, TimeWindow]):
         merge_time_windows(windows, callback)
 
 
-class _StaticGap(_SessionWindows[Any]):
+class _StaticGap(_SessionWindows[UserValue]):
     """Sessions with the same gap for all records.
 
     Arguments:
@@ -63,7 +63,7 @@ class _StaticGap(_SessionWindows[Any]):
     def __init__(self, gap: DurationLike) -> None:
         self.gap = milliseconds_of(f"the gap of {type(self).__name__}", gap, least=1)
 
-    def windows_at(self, time: int, element: Any) -> list[TimeWindow]:
+    def windows_at(self, time: int, element: UserValue) -> list[TimeWindow]:
         """Return a window from the time of a record to the end of its gap."""
         del element
         return [TimeWindow(time, time + self.gap)]
@@ -137,7 +137,7 @@ class DynamicProcessingTimeSessionWindows(_DynamicGap[T_contra], ProcessingTimeA
         return DynamicProcessingTimeSessionWindows(extractor)
 
 
-class EventTimeSessionWindows(_StaticGap, EventTimeAssigner[Any]):
+class EventTimeSessionWindows(_StaticGap, EventTimeAssigner[UserValue]):
     """Sessions by event time: a session ends when no record has arrived for the length of the gap.
 
     Two records whose timestamps differ by the gap or less belong to one session.
@@ -161,7 +161,7 @@ class EventTimeSessionWindows(_StaticGap, EventTimeAssigner[Any]):
         return DynamicEventTimeSessionWindows(extractor)
 
 
-class ProcessingTimeSessionWindows(_StaticGap, ProcessingTimeAssigner[Any]):
+class ProcessingTimeSessionWindows(_StaticGap, ProcessingTimeAssigner[UserValue]):
     """Sessions by processing time. (Flink: `ProcessingTimeSessionWindows`.)
 
     Examples:

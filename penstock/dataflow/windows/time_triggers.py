@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
 
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.state import ReducingStateDescriptor
+from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.windows.trigger import BuiltInTrigger, Trigger, TriggerResult
 
 __all__ = [
@@ -77,7 +77,7 @@ class _ByProcessingTime(_TimeTrigger):
 class _EndTrigger(_TimeTrigger):
     """Fires at the end of the window."""
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+    def on_merge(self, window: UserValue, ctx: Trigger.OnMergeContext) -> None:
         """Register a timer for the end of the new window, unless it has passed already.
 
         If the watermark has passed it, the record that led to the merge fires the window.
@@ -86,7 +86,7 @@ class _EndTrigger(_TimeTrigger):
         if end > self._now(ctx):
             self._register_timer(end, ctx)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: UserValue, ctx: Trigger.TriggerContext) -> None:
         """Delete the timer for the end of the window."""
         self._delete_timer(window.max_timestamp(), ctx)
 
@@ -107,7 +107,7 @@ class EventTimeTrigger(_EndTrigger, _ByEventTime):
         return EventTimeTrigger()
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+        self, element: UserValue, timestamp: int, window: UserValue, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         """Fire if the watermark has passed the end of the window, else register a timer for it."""
         del element, timestamp
@@ -117,7 +117,9 @@ class EventTimeTrigger(_EndTrigger, _ByEventTime):
         ctx.register_event_time_timer(end)
         return CONTINUE
 
-    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_event_time(
+        self, time: int, window: UserValue, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
         """Fire at the end of the window."""
         del ctx
         return FIRE if time == window.max_timestamp() else CONTINUE
@@ -137,7 +139,7 @@ class ProcessingTimeTrigger(_EndTrigger, _ByProcessingTime):
         return ProcessingTimeTrigger()
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+        self, element: UserValue, timestamp: int, window: UserValue, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         """Register a timer for the end of the window."""
         del element, timestamp
@@ -145,7 +147,7 @@ class ProcessingTimeTrigger(_EndTrigger, _ByProcessingTime):
         return CONTINUE
 
     def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
+        self, time: int, window: UserValue, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         """Fire."""
         del time, window, ctx
@@ -164,7 +166,7 @@ class _ContinuousTrigger(_TimeTrigger):
         #: The next time at which the window fires. After a merge it is the earliest one.
         self.next_fire = ReducingStateDescriptor("fire-time", min)
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+    def on_merge(self, window: UserValue, ctx: Trigger.OnMergeContext) -> None:
         """Register a timer for the earliest time at which one of the windows was to fire."""
         del window
         ctx.merge_partitioned_state(self.next_fire)
@@ -172,7 +174,7 @@ class _ContinuousTrigger(_TimeTrigger):
         if time is not None:
             self._register_timer(time, ctx)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: UserValue, ctx: Trigger.TriggerContext) -> None:
         """Delete the timer and the state of the window."""
         del window
         state = ctx.get_partitioned_state(self.next_fire)
@@ -181,7 +183,9 @@ class _ContinuousTrigger(_TimeTrigger):
             self._delete_timer(time, ctx)
             state.clear()
 
-    def _end_interval(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def _end_interval(
+        self, time: int, window: UserValue, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
         """Fire if an interval ends at `time`, and begin the next interval."""
         state = ctx.get_partitioned_state(self.next_fire)
         if state.get() != time:
@@ -190,7 +194,9 @@ class _ContinuousTrigger(_TimeTrigger):
         self._fire_after(time, window, ctx, state)
         return FIRE
 
-    def _fire_after(self, time: int, window: Any, ctx: Trigger.TriggerContext, state: Any) -> None:
+    def _fire_after(
+        self, time: int, window: UserValue, ctx: Trigger.TriggerContext, state: UserValue
+    ) -> None:
         """Register a timer for an interval after `time`, or for the window's end.
 
         The end may have passed: windows by event time may have a trigger by processing time.
@@ -218,7 +224,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger, _ByEventTime):
         return ContinuousEventTimeTrigger(milliseconds_of("the interval of a trigger", interval))
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+        self, element: UserValue, timestamp: int, window: UserValue, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         """Fire if the watermark has passed the end of the window, else register timers."""
         del element
@@ -231,7 +237,9 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger, _ByEventTime):
             self._fire_after(timestamp - timestamp % self.interval, window, ctx, state)
         return CONTINUE
 
-    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_event_time(
+        self, time: int, window: UserValue, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
         """Fire at the end of the window, and at the end of each interval."""
         if time == window.max_timestamp():
             return FIRE
@@ -255,7 +263,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger, _ByProcessingTime):
         return ContinuousProcessingTimeTrigger(length)
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+        self, element: UserValue, timestamp: int, window: UserValue, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         """Register a timer for the end of the current interval."""
         del element, timestamp
@@ -266,7 +274,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger, _ByProcessingTime):
         return CONTINUE
 
     def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
+        self, time: int, window: UserValue, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         """Fire at the end of each interval."""
         return self._end_interval(time, window, ctx)

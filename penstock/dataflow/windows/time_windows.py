@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection
-from typing import Any
 
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.time.watermark import NO_TIMESTAMP
-from penstock.dataflow.type_variables import T_contra
+from penstock.dataflow.type_variables import T_contra, UserValue
 from penstock.dataflow.windows.time_triggers import EventTimeTrigger, ProcessingTimeTrigger
 from penstock.dataflow.windows.trigger import Trigger
 from penstock.dataflow.windows.window import TimeWindow
@@ -53,7 +52,7 @@ class EventTimeAssigner(_TimeAssigner[T_contra]):
             raise without_timestamp(self)
         return self.windows_at(timestamp, element)
 
-    def get_default_trigger(self, env: Any = None) -> Trigger[T_contra, TimeWindow]:
+    def get_default_trigger(self, env: UserValue = None) -> Trigger[T_contra, TimeWindow]:
         """Return an `EventTimeTrigger`."""
         del env
         return EventTimeTrigger()
@@ -73,7 +72,7 @@ class ProcessingTimeAssigner(_TimeAssigner[T_contra]):
         del timestamp
         return self.windows_at(context.get_current_processing_time(), element)
 
-    def get_default_trigger(self, env: Any = None) -> Trigger[T_contra, TimeWindow]:
+    def get_default_trigger(self, env: UserValue = None) -> Trigger[T_contra, TimeWindow]:
         """Return a `ProcessingTimeTrigger`."""
         del env
         return ProcessingTimeTrigger()
@@ -106,7 +105,7 @@ class _TumblingWindows:
         """The time between the starts of two windows, in milliseconds: their length."""
         return self.size
 
-    def windows_at(self, time: int, element: Any) -> list[TimeWindow]:
+    def windows_at(self, time: int, element: UserValue) -> list[TimeWindow]:
         """Return the window that contains a time, in a list."""
         del element
         start = time - (time - self.offset) % self.size
@@ -116,7 +115,7 @@ class _TumblingWindows:
         return f"{type(self).__name__}({self.size}, {self.offset})"
 
 
-class TumblingEventTimeWindows(_TumblingWindows, EventTimeAssigner[Any]):
+class TumblingEventTimeWindows(_TumblingWindows, EventTimeAssigner[UserValue]):
     """Divides event time into windows of equal length.
 
         stream.key_by(lambda visit: visit.user) \\
@@ -143,7 +142,7 @@ class TumblingEventTimeWindows(_TumblingWindows, EventTimeAssigner[Any]):
         return TumblingEventTimeWindows(size, 0 if offset is None else offset)
 
 
-class TumblingProcessingTimeWindows(_TumblingWindows, ProcessingTimeAssigner[Any]):
+class TumblingProcessingTimeWindows(_TumblingWindows, ProcessingTimeAssigner[UserValue]):
     """Divides processing time into windows of equal length.
 
     (Flink: `TumblingProcessingTimeWindows`.)
@@ -178,7 +177,7 @@ class _SlidingWindows:
                 f"{self.offset} ms"
             )
 
-    def windows_at(self, time: int, element: Any) -> list[TimeWindow]:
+    def windows_at(self, time: int, element: UserValue) -> list[TimeWindow]:
         """Return the windows that contain a time, the latest first.
 
         There is none if the slide is longer than the size and the time lies between two windows.
@@ -192,7 +191,7 @@ class _SlidingWindows:
         return f"{type(self).__name__}({self.size}, {self.slide}, {self.offset})"
 
 
-class SlidingEventTimeWindows(_SlidingWindows, EventTimeAssigner[Any]):
+class SlidingEventTimeWindows(_SlidingWindows, EventTimeAssigner[UserValue]):
     """Divides event time into windows of equal length that overlap.
 
     (Flink: `SlidingEventTimeWindows`.)
@@ -216,7 +215,7 @@ class SlidingEventTimeWindows(_SlidingWindows, EventTimeAssigner[Any]):
         return SlidingEventTimeWindows(size, slide, 0 if offset is None else offset)
 
 
-class SlidingProcessingTimeWindows(_SlidingWindows, ProcessingTimeAssigner[Any]):
+class SlidingProcessingTimeWindows(_SlidingWindows, ProcessingTimeAssigner[UserValue]):
     """Divides processing time into windows of equal length that overlap.
 
     (Flink: `SlidingProcessingTimeWindows`.)

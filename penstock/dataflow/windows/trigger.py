@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Generic
+from typing import Generic
 
 from penstock.dataflow.state import StateDescriptor
-from penstock.dataflow.type_variables import S, T_contra
+from penstock.dataflow.type_variables import S, T_contra, UserValue
 from penstock.dataflow.windows.window import W_contra
 
 __all__ = ["BuiltInTrigger", "Trigger", "TriggerResult"]
@@ -143,7 +143,7 @@ class Trigger(ABC, Generic[T_contra, W_contra]):
     #: A method `on_merge(self, window, ctx)` that updates timers and state after windows were
     #: merged into `window`; `ctx` is an `OnMergeContext`. None if the trigger cannot be used with
     #: windows that merge.
-    on_merge: Callable[[Any, Any], None] | None = None
+    on_merge: Callable[[UserValue, UserValue], None] | None = None
 
     @abstractmethod
     def clear(self, window: W_contra, ctx: Trigger.TriggerContext) -> None:

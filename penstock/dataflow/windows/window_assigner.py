@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from typing import Any, Generic
+from typing import Generic
 
 from penstock.dataflow.state import RuntimeContext
-from penstock.dataflow.type_variables import T_contra
+from penstock.dataflow.type_variables import T_contra, UserValue
 from penstock.dataflow.windows.trigger import Trigger
 from penstock.dataflow.windows.window import TimeWindow, W
 
@@ -57,7 +57,7 @@ class WindowAssigner(ABC, Generic[T_contra, W]):
         """
 
     @abstractmethod
-    def get_default_trigger(self, env: Any = None) -> Trigger[T_contra, W]:
+    def get_default_trigger(self, env: UserValue = None) -> Trigger[T_contra, W]:
         """Return the trigger of a stream whose program sets none.
 
         It is called when the program is built, if that sets no trigger.
@@ -66,7 +66,7 @@ class WindowAssigner(ABC, Generic[T_contra, W]):
             env: the environment of the program.
         """
 
-    def get_window_serializer(self) -> Any:
+    def get_window_serializer(self) -> object:
         """Return None: windows are named tuples, and need no serializer."""
 
     @abstractmethod
@@ -88,7 +88,7 @@ class MergingWindowAssigner(WindowAssigner[T_contra, W]):
         """Receives the windows that an assigner merges."""
 
         @abstractmethod
-        def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
+        def merge(self, to_be_merged: Iterable[UserValue], merge_result: UserValue) -> None:
             """Merge the windows `to_be_merged` into `merge_result`."""
 
     @abstractmethod

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from penstock.dataflow.functions import Function
+from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.state import StateDescriptor
+from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.windows.evictors import Evictor
 from penstock.dataflow.windows.trigger import Trigger
 from penstock.dataflow.windows.window import CountWindow, GlobalWindow, TimeWindow
@@ -42,10 +43,10 @@ class WindowOperation:
     trigger: Trigger
     evictor: Evictor | None = None
     allowed_lateness: int = 0
-    late_tag: Any = None
-    aggregator: Any = None
-    inverse: Any = None
-    window_function: Any = None
+    late_tag: OutputTag | None = None
+    aggregator: UserValue = None
+    inverse: UserValue = None
+    window_function: UserValue = None
     keyed: bool = True
     state_label: str = ""
 
@@ -85,7 +86,7 @@ def _alike(first: Trigger, second: Trigger) -> bool:
         return False
     theirs = vars(second)
     for name, value in vars(first).items():
-        other: Any = theirs.get(name)
+        other: UserValue = theirs.get(name)
         if isinstance(value, Trigger):
             if not _alike(value, other):
                 return False
