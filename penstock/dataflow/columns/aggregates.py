@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.windows import (
     EventTimeSessionWindows,
     ProcessingTimeSessionWindows,
@@ -74,7 +74,7 @@ class ColumnAggregation:
     window: WindowOperation | None = None
 
     @property
-    def assigner(self) -> Any:
+    def assigner(self) -> UserValue:
         """The window assigner; None for running aggregates."""
         return None if self.window is None else self.window.assigner
 
@@ -85,7 +85,7 @@ class ColumnAggregation:
 
 
 def parse_aggregates(
-    keys: Sequence[str], given: Mapping[str, Any], windowed: bool
+    keys: Sequence[str], given: Mapping[str, object], windowed: bool
 ) -> tuple[Aggregate, ...]:
     """Return the aggregates that the arguments of `agg` describe.
 
@@ -123,7 +123,7 @@ def parse_aggregates(
     return tuple(aggregates)
 
 
-def check_window(assigner: Any) -> WindowAssigner:
+def check_window(assigner: object) -> WindowAssigner:
     """Return the window assigner of an aggregation over columns.
 
     Raises:

@@ -6,18 +6,23 @@ Jobs without columns never import pyarrow, which is an optional package.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.type_variables import UserValue
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+    #: An array of NumPy, whatever its shape and the type of its items.
+    Array: TypeAlias = np.ndarray[UserValue, UserValue]
+
 __all__ = ["array_of", "check_schema", "data_frame_table", "repeated_column", "require_pyarrow"]
 
 
-def array_of(values: np.ndarray[Any, Any], nulls: np.ndarray[Any, Any] | None = None) -> pa.Array:
+def array_of(values: Array, nulls: Array | None = None) -> pa.Array:
     """Return an Arrow array with the values of a NumPy array, without copying them.
 
     (`pyarrow.array` would import pandas, which takes almost a second in each worker.)
@@ -37,7 +42,7 @@ def array_of(values: np.ndarray[Any, Any], nulls: np.ndarray[Any, Any] | None = 
     return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(values)])
 
 
-def data_frame_table(frame: Any) -> pa.Table:
+def data_frame_table(frame: UserValue) -> pa.Table:
     """Return a data frame of pandas as an Arrow table.
 
     Each level of the index that has a name becomes a column. Without a name, a level is only the
@@ -62,7 +67,7 @@ def repeated_column(names: Sequence[str]) -> str | None:
     return None
 
 
-def require_pyarrow(user: str) -> Any:
+def require_pyarrow(user: str) -> ModuleType:
     """Return the module `pyarrow`.
 
     Arguments:
@@ -77,10 +82,11 @@ def require_pyarrow(user: str) -> Any:
         raise GraphError(
             f'{user} needs pyarrow: install it with pip install "penstock[columns]"'
         ) from error
-    return pyarrow
+    module: ModuleType = pyarrow
+    return module
 
 
-def check_schema(user: str, schema: Any) -> pa.Schema | None:
+def check_schema(user: str, schema: object) -> pa.Schema | None:
     """Return the schema that a program passes, or None.
 
     Arguments:

@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, time
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.dataflow.errors import JobError
+from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.types import Row
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ __all__ = [
 
 
 def arrow_of(
-    records: Sequence[Any],
+    records: Sequence[UserValue],
     schema: pa.Schema | None = None,
 ) -> pa.RecordBatch:
     """Return the records as an Arrow batch.
@@ -80,7 +81,9 @@ def arrow_of(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def fields_of(records: Sequence[Any], names: list[str] | None = None) -> list[dict[str, Any]]:
+def fields_of(
+    records: Sequence[UserValue], names: list[str] | None = None
+) -> list[dict[str, UserValue]]:
     """Return the fields of each record by name.
 
     Arguments:
@@ -125,7 +128,7 @@ def fit_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+def rows_of(batch: pa.RecordBatch) -> list[dict[str, UserValue]]:
     """Return the rows of an Arrow batch as new dicts of Python values.
 
     Times in nanoseconds are truncated to microseconds, because Python's classes have no
@@ -138,21 +141,21 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def one_row(batch: pa.RecordBatch, index: int) -> dict[str, Any]:
+def one_row(batch: pa.RecordBatch, index: int) -> dict[str, UserValue]:
     """Return one row of an Arrow batch."""
     return rows_of(batch.slice(index, 1))[0]
 
 
-def python_values(column: pa.Array) -> list[Any]:
+def python_values(column: pa.Array) -> list[UserValue]:
     """Return the values of a column as Python objects; None for null."""
     import pyarrow as pa
 
     kind, types = column.type, pa.types
     if not column.null_count and (types.is_integer(kind) or types.is_float64(kind)):
-        plain: list[Any] = column.to_numpy().tolist()
+        plain: list[UserValue] = column.to_numpy().tolist()
         return plain
     if not column.null_count and types.is_string(kind):
-        texts: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        texts: list[UserValue] = column.to_numpy(zero_copy_only=False).tolist()
         return texts
     if types.is_dictionary(kind):
         column = column.dictionary_decode()
@@ -163,11 +166,11 @@ def python_values(column: pa.Array) -> list[Any]:
         column = column.cast(pa.duration("us"), safe=False)
     elif types.is_time64(kind) and kind.unit == "ns":
         column = column.cast(pa.time64("us"), safe=False)
-    values: list[Any] = column.to_pylist()
+    values: list[UserValue] = column.to_pylist()
     return values
 
 
-def array_of_values(values: list[Any], kind: pa.DataType | None) -> pa.Array:
+def array_of_values(values: list[UserValue], kind: pa.DataType | None) -> pa.Array:
     """Return the values as an Arrow array of a type; None to find it.
 
     `pyarrow.array` turns 1.5 into the integer 1, and cuts times to their unit. A value that would
@@ -198,7 +201,7 @@ def array_of_values(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     return array
 
 
-def _converter(kind: type, names: list[str] | None) -> Callable[[Any], dict[str, Any]]:
+def _converter(kind: type, names: list[str] | None) -> Callable[[UserValue], dict[str, UserValue]]:
     """Return a function that returns the fields of a record of one type by name."""
     if issubclass(kind, dict):
         return dict
@@ -214,19 +217,19 @@ def _converter(kind: type, names: list[str] | None) -> Callable[[Any], dict[str,
     return _refuse
 
 
-def _fields_of_row(record: Row) -> dict[str, Any]:
+def _fields_of_row(record: Row) -> dict[str, UserValue]:
     if record.get_field_names() is None:
         raise TypeError("a Row without field names: name its fields, or emit a dict")
     return record.as_dict()
 
 
-def _by_position(record: Sequence[Any], names: list[str]) -> dict[str, Any]:
+def _by_position(record: Sequence[UserValue], names: list[str]) -> dict[str, UserValue]:
     if len(record) != len(names):
         raise ValueError(f"it has {len(record)} items, and the schema has {len(names)} columns")
     return dict(zip(names, record, strict=True))
 
 
-def _refuse(record: Any) -> dict[str, Any]:
+def _refuse(record: object) -> dict[str, UserValue]:
     kind = type(record).__name__
     hint = "; with a schema, tuples work, too" if isinstance(record, tuple | list) else ""
     raise TypeError(
@@ -235,7 +238,7 @@ def _refuse(record: Any) -> dict[str, Any]:
     )
 
 
-def _cut(value: Any, kind: pa.DataType) -> Any:
+def _cut(value: object, kind: pa.DataType) -> object:
     """Return the part of a value that a type cannot hold, and that pyarrow cuts without an error.
 
     Return None if nothing is cut.
@@ -250,7 +253,7 @@ def _cut(value: Any, kind: pa.DataType) -> Any:
         return value if cut else None
     if isinstance(value, datetime) and types.is_date(kind):
         return None if value.time() == time() else value
-    parts: Iterable[tuple[Any, pa.DataType]] = ()
+    parts: Iterable[tuple[object, pa.DataType]] = ()
     if types.is_struct(kind) and isinstance(value, dict):
         fields = {field.name: field.type for field in kind}
         if extra := {name: value[name] for name in value if name not in fields}:
@@ -266,12 +269,16 @@ def _cut(value: Any, kind: pa.DataType) -> Any:
 
 
 def _misfit(
-    name: str, kind: Any, values: Iterable[Any], records: Sequence[Any], error: Exception
+    name: str,
+    kind: pa.DataType | None,
+    values: Iterable[object],
+    records: Sequence[object],
+    error: Exception,
 ) -> JobError:
     """Return an error for the first value that does not fit the type of its column."""
     import pyarrow as pa
 
-    record: Any = None
+    record: object = None
     first = None
     for value, candidate in zip(values, records, strict=True):
         first = value if first is None else first
@@ -288,6 +295,6 @@ def _misfit(
     )
 
 
-def _text(record: Any) -> str:
+def _text(record: object) -> str:
     text = repr(record)
     return text if len(text) <= 500 else f"{text[:500]}… ({len(text)} characters)"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.columns.arrow import check_schema, require_pyarrow
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function
 from penstock.dataflow.state import RuntimeContext
+from penstock.dataflow.type_variables import UserValue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +38,7 @@ class BatchFunction(Function):
     """
 
     @abstractmethod
-    def map_batch(self, batch: Any) -> Any:
+    def map_batch(self, batch: UserValue) -> UserValue:
         """Return the rows for a batch, in any of the forms that `map_batches` accepts."""
 
 
@@ -58,11 +59,11 @@ class BatchOperation(Function):
 
     def __init__(
         self,
-        function: Callable[[Any], Any] | BatchFunction,
+        function: Callable[[UserValue], UserValue] | BatchFunction,
         format: str,
         keep_rows: bool,
         timestamps: str | None,
-        schema: Any,
+        schema: object,
     ) -> None:
         if format not in FORMATS:
             raise GraphError(
@@ -95,7 +96,7 @@ class BatchOperation(Function):
             self.function.close()
 
 
-def _callable_of(function: Any) -> Callable[[Any], Any]:
+def _callable_of(function: object) -> Callable[[UserValue], UserValue]:
     if isinstance(function, BatchFunction):
         return function.map_batch
     if isinstance(function, type) and issubclass(function, Function):
@@ -105,7 +106,7 @@ def _callable_of(function: Any) -> Callable[[Any], Any]:
     if isinstance(function, Function) or not callable(function):
         raise GraphError(f"map_batches takes a function or a BatchFunction, not {function!r}")
     check_argument_count("map_batches", function, 1, "(batch)")
-    call: Callable[[Any], Any] = function
+    call: Callable[[UserValue], UserValue] = function
     return call
 
 

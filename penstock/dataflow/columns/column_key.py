@@ -7,15 +7,17 @@ key would go to two subtasks. So both are converted to Python values, which dete
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.dataflow.columns.arrow import array_of
 from penstock.dataflow.columns.arrow_records import python_values
 from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.type_variables import UserValue
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
+
+    from penstock.dataflow.columns.arrow import Array
 
 __all__ = [
     "ColumnKey",
@@ -47,7 +49,7 @@ class ColumnKey:
             raise GraphError(f"a column is twice in the key: {', '.join(columns)}")
         self.columns = tuple(columns)
 
-    def __call__(self, record: Any) -> Any:
+    def __call__(self, record: UserValue) -> UserValue:
         """Return the key of a row, which is a dict, a Row, a named tuple or a dataclass.
 
         Raises:
@@ -80,7 +82,7 @@ def column_named(batch: pa.RecordBatch, name: str) -> pa.Array:
     return batch.column(index)
 
 
-def key_columns(keys: list[Any], width: int) -> list[list[Any]]:
+def key_columns(keys: list[UserValue], width: int) -> list[list[UserValue]]:
     """Return the values of each column of keys.
 
     Arguments:
@@ -98,7 +100,7 @@ class DistinctKeys:
         keys: the keys: as Python values, or as an array of whole numbers.
     """
 
-    def __init__(self, codes: np.ndarray[Any, Any], keys: list[Any] | np.ndarray[Any, Any]) -> None:
+    def __init__(self, codes: Array, keys: list[UserValue] | Array) -> None:
         self.codes = codes
         #: The keys as an array, if they are whole numbers; otherwise None.
         self.whole_numbers = None if isinstance(keys, list) else keys
@@ -107,7 +109,7 @@ class DistinctKeys:
     def __len__(self) -> int:
         return len(self.values if self.whole_numbers is None else self.whole_numbers)
 
-    def of_rows(self, rows: np.ndarray[Any, Any]) -> DistinctKeys:
+    def of_rows(self, rows: Array) -> DistinctKeys:
         """Return the keys of some rows of the batch."""
         import numpy as np
 
@@ -117,12 +119,12 @@ class DistinctKeys:
         used = np.flatnonzero(is_used)
         new_codes = np.empty(len(self), codes.dtype)
         new_codes[used] = np.arange(len(used))
-        keys: Any = self.whole_numbers
+        keys: UserValue = self.whole_numbers
         keys = [self.values[at] for at in used.tolist()] if keys is None else keys[used]
         return DistinctKeys(new_codes[codes], keys)
 
     @property
-    def values(self) -> list[Any]:
+    def values(self) -> list[UserValue]:
         """Return the keys as Python values."""
         if self._values is None:
             assert self.whole_numbers is not None
@@ -183,14 +185,14 @@ def distinct_values(column: pa.Array, name: str) -> DistinctKeys:
     if not (pa.types.is_floating(column.type) or pa.types.is_temporal(column.type)):
         return DistinctKeys(codes, values)
     # Values that differ in Arrow may be equal in Python, such as 0.0 and -0.0.
-    places: dict[Any, int] = {}
+    places: dict[UserValue, int] = {}
     place_of = np.array([places.setdefault(value, len(places)) for value in values], codes.dtype)
     if len(places) == len(values):
         return DistinctKeys(codes, values)
     return DistinctKeys(place_of[codes], list(places))
 
 
-def _small_numbers(numbers: np.ndarray[Any, Any]) -> DistinctKeys | None:
+def _small_numbers(numbers: Array) -> DistinctKeys | None:
     """Return the distinct values of small whole numbers; None if some are large or negative.
 
     This takes a tenth of the time that a hash table takes.

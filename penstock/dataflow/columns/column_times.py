@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.time.watermark_strategy import TimestampAssigner
+from penstock.dataflow.type_variables import UserValue
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
+
+    from penstock.dataflow.columns.arrow import Array
 
 __all__ = ["ColumnTimestamps", "milliseconds_of_column"]
 
@@ -40,7 +42,7 @@ class ColumnTimestamps(TimestampAssigner):
             raise GraphError(f"ColumnTimestamps takes the name of a column, not {column!r}")
         self.column = column
 
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+    def extract_timestamp(self, value: UserValue, record_timestamp: int) -> int:
         """Return the event time of a row."""
         del record_timestamp
         if isinstance(value, dict):
@@ -58,7 +60,7 @@ class ColumnTimestamps(TimestampAssigner):
         return result  # the engine refuses it, and names the record
 
 
-def milliseconds_of_column(column: pa.Array, name: str) -> np.ndarray[Any, Any]:
+def milliseconds_of_column(column: pa.Array, name: str) -> Array:
     """Return the event times that a column holds, in milliseconds since the epoch.
 
     Arguments:
@@ -79,14 +81,14 @@ def milliseconds_of_column(column: pa.Array, name: str) -> np.ndarray[Any, Any]:
     if types.is_timestamp(kind):
         # As for rows, the division rounds down, even for times before 1970.
         per_ms = {"s": 0, "ms": 1, "us": 1000, "ns": 1_000_000}[kind.unit]
-        values: np.ndarray[Any, Any] = column.cast(pa.int64()).to_numpy()
+        values: Array = column.cast(pa.int64()).to_numpy()
         return values // per_ms if per_ms else values * 1000
     if types.is_date(kind):
-        days: np.ndarray[Any, Any] = column.cast(pa.date32()).cast(pa.int32()).to_numpy()
+        days: Array = column.cast(pa.date32()).cast(pa.int32()).to_numpy()
         return days.astype("int64") * 86_400_000
     if types.is_integer(kind):
         try:
-            whole: np.ndarray[Any, Any] = column.cast(pa.int64()).to_numpy()
+            whole: Array = column.cast(pa.int64()).to_numpy()
         except pa.ArrowInvalid as error:
             raise JobError(f"column {name!r} has a number that is no time: {error}") from None
         return whole

@@ -7,11 +7,15 @@ other keys are looked up in a dict.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.dataflow.columns.column_key import DistinctKeys
+from penstock.dataflow.type_variables import UserValue
+
+if TYPE_CHECKING:
+    from penstock.dataflow.columns.arrow import Array
 
 __all__ = ["KeyIndex"]
 
@@ -19,17 +23,15 @@ __all__ = ["KeyIndex"]
 _SMALL = 1 << 22
 _FIRST_SIZE = 1 << 10
 
-Array = np.ndarray[Any, Any]
 
-
-class _Numbers(dict[Any, int]):
+class _Numbers(dict[object, int]):
     """A dict with the number of each key. It finds the number of a missing key itself."""
 
-    def __init__(self, find: Callable[[Any], int]) -> None:
+    def __init__(self, find: Callable[[UserValue], int]) -> None:
         super().__init__()
         self._find = find
 
-    def __missing__(self, key: Any) -> int:
+    def __missing__(self, key: object) -> int:
         number = self[key] = self._find(key)
         return number
 
@@ -43,7 +45,7 @@ class KeyIndex:
             and `find` must return the same numbers again. With None, the dict keeps all keys.
     """
 
-    def __init__(self, find: Callable[[Any], int], max_keys: int | None = None) -> None:
+    def __init__(self, find: Callable[[UserValue], int], max_keys: int | None = None) -> None:
         self._numbers = _Numbers(find)
         self._max_keys = max_keys
         self._small = np.full(_FIRST_SIZE, -1, np.int64)
@@ -61,11 +63,11 @@ class KeyIndex:
             found[missing] = self._small[new] = self._in_dict(new.tolist())
         return found
 
-    def set(self, key: Any, number: int) -> None:
+    def set(self, key: object, number: int) -> None:
         """Set the number of a key."""
         self._numbers[key] = number
 
-    def _in_dict(self, keys: list[Any]) -> Array:
+    def _in_dict(self, keys: list[UserValue]) -> Array:
         numbers, most = self._numbers, self._max_keys
         if most is not None and len(numbers) + len(keys) > most:
             numbers.clear()
