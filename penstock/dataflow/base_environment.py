@@ -12,9 +12,10 @@ import logging
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 from penstock.dataflow.arguments.durations import DurationLike, seconds_of
+from penstock.dataflow.arguments.fields import Selector
 from penstock.dataflow.arguments.pyflink_names import ENVIRONMENT, PyFlinkNames
 from penstock.dataflow.config import (
     MAX_PARALLELISM,
@@ -392,7 +393,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings, PythonDependencySettings)
         return with_caches(graph.part(part), wanted, self._caches, resumed)
 
     def _add_operator(
-        self, spec: OperatorSpec, name: str, function: Any, key_selector: Any = None
+        self, spec: OperatorSpec, name: str, function: object, key_selector: Selector | None = None
     ) -> Operator:
         check_methods(function)
         if never_updates(function):

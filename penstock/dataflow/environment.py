@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.config import Configuration, JobConfig
@@ -18,7 +18,7 @@ from penstock.dataflow.operators import specs
 from penstock.dataflow.source import Source
 from penstock.dataflow.streams import DataStream, FeedbackStream
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy, check_watermark_strategy
-from penstock.dataflow.type_variables import R, T
+from penstock.dataflow.type_variables import R, T, UserFunction, UserValue
 from penstock.dataflow.types import TypeInformation, check_type_info
 
 __all__ = ["StreamExecutionEnvironment"]
@@ -73,7 +73,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
         source: Source[T],
         watermark_strategy: WatermarkStrategy[T] | None = None,
         source_name: str | None = None,
-        type_info: Any = None,
+        type_info: object = None,
     ) -> DataStream[T]:
         """Return a stream with the records of a source.
 
@@ -108,13 +108,15 @@ class StreamExecutionEnvironment(BaseEnvironment):
 
     @overload
     def from_collection(
-        self, collection: Iterable[Any], type_info: TypeInformation[R]
+        self, collection: Iterable[object], type_info: TypeInformation[R]
     ) -> DataStream[R]: ...
 
     @overload
-    def from_collection(self, collection: Iterable[T], type_info: Any) -> DataStream[T]: ...
+    def from_collection(self, collection: Iterable[T], type_info: UserValue) -> DataStream[T]: ...
 
-    def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream[Any]:
+    def from_collection(
+        self, collection: Iterable[object], type_info: UserValue = None
+    ) -> DataStream:
         """Return a stream with the elements of a collection, in their order.
 
         The source has one subtask. Later operators have the parallelism of the job. To read a
@@ -162,7 +164,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
         source = GeneratorSource(function, count, records_per_second)
         return self.from_source(source, None, "Source: Generator")
 
-    def from_iterable(self, factory: Callable[..., Iterable[T]]) -> DataStream[T]:
+    def from_iterable(self, factory: UserFunction[Iterable[T]]) -> DataStream[T]:
         """Return a stream with the items of iterables. Each subtask reads one iterable.
 
         Arguments:
@@ -231,7 +233,7 @@ def _non_parallel(stream: DataStream[T], reason: str) -> DataStream[T]:
     return stream
 
 
-def _elements(collection: Iterable[Any], type_info: Any) -> list[Any]:
+def _elements(collection: Iterable[object], type_info: object) -> list[object]:
     """Return the elements of a collection as values of a type; see `from_collection`."""
     elements = list(collection)
     check_type_info("from_collection", type_info)

@@ -14,9 +14,10 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.type_variables import PlainValue, UserValue
 
 __all__ = [
     "FIRST_EVENT_TIME",
@@ -78,7 +79,7 @@ class Metric(ABC):
     kind: ClassVar[MetricKind]
 
     @abstractmethod
-    def report(self) -> Any:
+    def report(self) -> PlainValue:
         """Return the current value, as plain numbers or text."""
 
 
@@ -122,7 +123,7 @@ class Counter(Metric):
         """Return the current value."""
         return self.count
 
-    def report(self) -> Any:
+    def report(self) -> PlainValue:
         """Return the current value."""
         return plain_number(self.count)
 
@@ -178,7 +179,7 @@ class Meter(Metric):
         then, count = samples[0]
         return (self.count - count) / (now - then) if now > then else 0.0
 
-    def report(self) -> Any:
+    def report(self) -> PlainValue:
         """Return the number of events, and the rate."""
         return [plain_number(self.count), plain_number(self.get_rate())]
 
@@ -210,7 +211,7 @@ class Distribution(Metric):
         self.min = min(value, self.min)
         self.max = max(value, self.max)
 
-    def report(self) -> Any:
+    def report(self) -> PlainValue:
         """Return the number, the sum, the minimum and the maximum of all values."""
         values = (self.count, self.sum, self.min, self.max) if self.count else (0, 0, None, None)
         return [*map(plain_number, values)]
@@ -227,11 +228,11 @@ class _Gauge(Metric):
     __slots__ = ("_failed", "_function", "_identifier")
     kind = "gauge"
 
-    def __init__(self, identifier: str, function: Callable[[], Any]) -> None:
+    def __init__(self, identifier: str, function: Callable[[], object]) -> None:
         self._identifier, self._function = identifier, function
         self._failed = False
 
-    def report(self) -> Any:
+    def report(self) -> PlainValue:
         """Return the result of the function; None if it raises an error.
 
         The first error is logged. It does not make the job fail.
@@ -325,7 +326,7 @@ class MetricGroup:
         """
         return self._metric(name, Distribution, Distribution)
 
-    def gauge(self, name: str, obj: Callable[[], Any]) -> None:
+    def gauge(self, name: str, obj: Callable[[], object]) -> None:
         """Add a gauge that reports the result of a function.
 
         The function is called about twice a second, between the batches of the operator. If it
@@ -382,7 +383,7 @@ def names_of(path: MetricPath) -> list[str]:
     return names
 
 
-def plain_number(value: Any) -> Any:
+def plain_number(value: UserValue) -> PlainValue:
     """Return a value of a metric as a plain number or text, which a message can contain.
 
     An integer of more than 64 bits becomes a float. What is no number becomes a text.
@@ -401,7 +402,9 @@ def plain_number(value: Any) -> Any:
         return str(value)[:_MAX_TEXT]
 
 
-def find_metric(rows: Sequence[Mapping[str, Any]], name: str, operator: str | None) -> Any:
+def find_metric(
+    rows: Sequence[Mapping[str, PlainValue]], name: str, operator: str | None
+) -> PlainValue:
     """Return the value of a metric among those that a job or a harness reports.
 
     Arguments:
@@ -427,6 +430,6 @@ def find_metric(rows: Sequence[Mapping[str, Any]], name: str, operator: str | No
     raise GraphError(f"the job has no metric {name!r}{where}; its metrics are {known}")
 
 
-def _check_name(what: str, name: Any) -> None:
+def _check_name(what: str, name: object) -> None:
     if not isinstance(name, str) or not name:
         raise GraphError(f"the name of {what} is a text that is not empty, and not {name!r}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Generic, Self, TypeAlias
+from typing import ClassVar, Generic, Self, TypeAlias
 
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.type_variables import T
+from penstock.dataflow.type_variables import T, UserValue
 from penstock.dataflow.types import TypeInformation
 
 __all__ = ["OutputTag", "SideOutput", "check_output_tag"]
@@ -45,7 +45,7 @@ class OutputTag(Generic[T]):
     #: operators need not look for tags.
     any_made: ClassVar[bool] = False
 
-    def __new__(cls, *arguments: Any, **named: Any) -> Self:
+    def __new__(cls, *arguments: object, **named: object) -> Self:
         """Return a new tag. Also called for tags that come with the code of a job."""
         del arguments, named
         OutputTag.any_made = True
@@ -68,10 +68,10 @@ class OutputTag(Generic[T]):
 
 
 #: A pair (tag, record), which a process function yields to emit a record to a side output.
-SideOutput: TypeAlias = tuple[OutputTag[Any], Any]
+SideOutput: TypeAlias = tuple[OutputTag, UserValue]
 
 
-def check_output_tag(method: str, tag: Any) -> OutputTag[Any]:
+def check_output_tag(method: str, tag: object) -> OutputTag:
     """Return the tag that a program passes to a method.
 
     Raises:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self
+from typing import ClassVar, Generic, Literal, Protocol, Self
 
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.config import JobConfig, RuntimeExecutionMode
@@ -21,7 +21,7 @@ from penstock.dataflow.graph.job_graph import JobGraph, OperatorOutput
 from penstock.dataflow.metrics import find_metric
 from penstock.dataflow.operators import specs
 from penstock.dataflow.sink import Sink
-from penstock.dataflow.type_variables import T_co
+from penstock.dataflow.type_variables import PlainValue, T_co, UserValue
 
 __all__ = [
     "CloseableIterator",
@@ -90,14 +90,14 @@ class JobExecutionResult(PyFlinkNames):
 
     job_name: str
     wall_seconds: float
-    restarts: list[dict[str, Any]]
-    snapshots: list[dict[str, Any]]
-    operators: list[dict[str, Any]]
+    restarts: list[dict[str, PlainValue]]
+    snapshots: list[dict[str, PlainValue]]
+    operators: list[dict[str, PlainValue]]
     lineage: str
     stopped: bool = False
-    loops: list[dict[str, Any]] = field(default_factory=list)
-    totals: dict[str, Any] = field(default_factory=dict)
-    metrics: list[dict[str, Any]] = field(default_factory=list)
+    loops: list[dict[str, PlainValue]] = field(default_factory=list)
+    totals: dict[str, PlainValue] = field(default_factory=dict)
+    metrics: list[dict[str, PlainValue]] = field(default_factory=list)
     job_id: str = ""
 
     def __repr__(self) -> str:
@@ -115,7 +115,7 @@ class JobExecutionResult(PyFlinkNames):
         """Return the duration of the job, in milliseconds. (Flink: `getNetRuntime`.)"""
         return round(self.wall_seconds * 1000)
 
-    def metric(self, name: str, operator: str | None = None) -> Any:
+    def metric(self, name: str, operator: str | None = None) -> PlainValue:
         """Return the value of a metric, over all subtasks and all attempts of the job.
 
             result = env.execute()
@@ -221,7 +221,7 @@ class RunOptions:
     allow_dropped: bool = False
     report: str | None = None
     executor: Executor | None = None
-    progress: Callable[[dict[str, Any]], None] | None = None
+    progress: Callable[[dict[str, PlainValue]], None] | None = None
     in_process: bool | None = None
     log_level: int | None = None
     job_parameters: Mapping[str, str] = field(default_factory=dict)
@@ -234,7 +234,7 @@ class RunOptions:
 
     def applied_to(self, config: JobConfig) -> JobConfig:
         """Return a copy of a job's settings with these options applied."""
-        overrides: dict[str, Any] = {
+        overrides: dict[str, UserValue] = {
             "parallelism": self.parallelism,
             "checkpoint_dir": self.checkpoint_dir,
             "checkpoint_interval_seconds": self.checkpoint_interval_seconds,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from penstock.dataflow.type_variables import PlainValue, UserValue
 
 __all__ = ["RecordCodec"]
 
@@ -12,15 +14,15 @@ class RecordCodec(Protocol):
     """Encodes and decodes batches of records of a job, without pickle."""
 
     @property
-    def encode_batch(self) -> Any:
+    def encode_batch(self) -> Callable[[list[UserValue]], bytes]:
         """A function that returns the bytes of a list of records."""
 
     @property
-    def decode_batch(self) -> Any:
+    def decode_batch(self) -> Callable[[bytes], list[UserValue]]:
         """A function that returns the list of records of such bytes."""
 
-    def schemas(self) -> list[Any]:
+    def schemas(self) -> list[PlainValue]:
         """Return a description of the record classes for another job, as plain values."""
 
-    def reading(self, schemas: Sequence[Any]) -> RecordCodec:
+    def reading(self, schemas: Sequence[PlainValue]) -> RecordCodec:
         """Return a codec for bytes of another job, given the schemas of that job."""

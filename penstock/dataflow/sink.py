@@ -14,11 +14,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic
+from typing import Generic
 
 from penstock.dataflow.metrics import MetricGroup
 from penstock.dataflow.record_codec import RecordCodec
-from penstock.dataflow.type_variables import T_contra
+from penstock.dataflow.type_variables import PlainValue, T_contra, UserValue
 
 __all__ = ["Committable", "Committer", "Sink", "SinkWriter", "WriterContext"]
 
@@ -42,7 +42,7 @@ class Committable:
     subtask: int
     snapshot: int
     attempt: int
-    payload: Any
+    payload: PlainValue
 
     @property
     def identity(self) -> tuple[str, str, int, int, int]:
@@ -78,13 +78,13 @@ class SinkWriter(ABC):
 
     #: A function that writes one record, or None. If it is set, the engine calls it for each record
     #: instead of calling `write` for each batch.
-    per_record: Callable[[Any], object] | None = None
+    per_record: Callable[[UserValue], object] | None = None
     #: A function that writes a `pyarrow.RecordBatch`, or None. Without it, a writer receives the
     #: rows of an Arrow batch as dicts.
-    write_columns: Callable[[Any], None] | None = None
+    write_columns: Callable[[UserValue], None] | None = None
 
     @abstractmethod
-    def write(self, batch: list[Any]) -> None:
+    def write(self, batch: list[UserValue]) -> None:
         """Write a batch of records. The writer must not change the list or its records.
 
         A batch usually has as many records as the task processes in a millisecond, and may have
@@ -101,7 +101,7 @@ class SinkWriter(ABC):
     def open(self) -> None:
         """Prepare the writer. Called before the first batch, when state is restored already."""
 
-    def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
+    def prepare(self, snapshot: int) -> Callable[[], list[PlainValue]] | None:
         """End the current part of the output at the barrier of a snapshot.
 
         Records that are written later belong to the next snapshot. This method must return quickly.
@@ -182,7 +182,7 @@ class Sink(ABC, Generic[T_contra]):
 
     exactly_once: bool = False
     needs_all_output: bool = False
-    function: Any = None
+    function: UserValue = None
 
     @property
     def location(self) -> object:

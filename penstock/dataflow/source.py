@@ -16,13 +16,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple
+from typing import Generic, NamedTuple
 
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.metrics import MetricGroup
 from penstock.dataflow.record_codec import RecordCodec
 from penstock.dataflow.time.watermark import NO_TIMESTAMP
-from penstock.dataflow.type_variables import T_co
+from penstock.dataflow.type_variables import PlainValue, T_co, UserValue
 
 __all__ = [
     "ColumnarRead",
@@ -53,7 +53,7 @@ class Split:
     """
 
     id: str
-    payload: Any = None
+    payload: PlainValue = None
 
 
 class Read(NamedTuple):
@@ -68,8 +68,8 @@ class Read(NamedTuple):
             for rate limits; 0 means at once.
     """
 
-    records: list[Any]
-    position: Any
+    records: list[UserValue]
+    position: PlainValue
     finished: bool = False
     wait_seconds: float = 0.0
 
@@ -116,7 +116,7 @@ class ColumnarRead(Read):
     """
 
     #: The rows.
-    records: Any
+    records: UserValue
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Preparation:
     folder: Path
     resuming: bool
     attached: bool
-    state: Any = None
+    state: PlainValue = None
 
 
 class SourceReader(ABC):
@@ -174,7 +174,7 @@ class SourceReader(ABC):
         del codec
 
     @abstractmethod
-    def open(self, split: Split, position: Any) -> None:
+    def open(self, split: Split, position: PlainValue) -> None:
         """Begin to read a split at a position. None means the start of the split."""
 
     @abstractmethod
@@ -209,14 +209,14 @@ class SplitEnumerator(ABC):
         return True
 
     @abstractmethod
-    def snapshot(self) -> Any:
+    def snapshot(self) -> PlainValue:
         """Return the state for a snapshot, which describes the splits that are not assigned."""
 
     @abstractmethod
-    def restore(self, state: Any) -> None:
+    def restore(self, state: PlainValue) -> None:
         """Restore the state of the enumerator from a value that `snapshot` returned."""
 
-    def retain(self, states: Sequence[Any], begun: Sequence[Split]) -> None:
+    def retain(self, states: Sequence[PlainValue], begun: Sequence[Split]) -> None:
         """Remove data that no retained snapshot needs.
 
         The engine calls this method after a snapshot is complete, in a thread outside of the event
@@ -332,11 +332,11 @@ class ListEnumerator(SplitEnumerator):
         self._next += 1
         return self.splits[self._next - 1]
 
-    def snapshot(self) -> Any:
+    def snapshot(self) -> PlainValue:
         """Return the splits that are not assigned yet."""
         return [[split.id, split.payload] for split in self.splits[self._next :]]
 
-    def restore(self, state: Any) -> None:
+    def restore(self, state: PlainValue) -> None:
         """Restore the splits that were not assigned when the snapshot was taken."""
         self.splits = [Split(id, payload) for id, payload in state]
         self._next = 0

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType, TracebackType
-from typing import Any
+from typing import Protocol
 
 from penstock.dataflow.errors import PenstockError, ProtocolError
 
@@ -52,14 +52,23 @@ def install() -> None:
     _install_in_notebook()
 
 
+class _Shell(Protocol):
+    """The shell of a notebook, as far as it is used here."""
+
+    def showtraceback(self, error: object, /, *, tb_offset: object) -> None:
+        """Show a traceback."""
+
+
 def _install_in_notebook() -> None:
     # IPython is not a dependency. If a notebook runs, it has already imported this module.
-    ipython: Any = sys.modules.get("IPython")
+    ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None or getattr(shell, "custom_exceptions", None):
         return
 
-    def show(shell: Any, kind: Any, error: BaseException, _: Any, tb_offset: Any = None) -> None:
+    def show(
+        shell: _Shell, kind: object, error: BaseException, _: object, tb_offset: object = None
+    ) -> None:
         with _prepared(error):
             shell.showtraceback((kind, error, error.__traceback__), tb_offset=tb_offset)
 
@@ -171,7 +180,7 @@ def _signature_note(error: TypeError) -> str | None:
     for name, module in list(sys.modules.items()):
         if not name.startswith("penstock."):
             continue
-        target: Any = vars(module).get(owner)
+        target: object = vars(module).get(owner)
         for part in path:
             target = inspect.getattr_static(target, part, None)
         target = getattr(target, "__func__", target)
@@ -184,7 +193,7 @@ def _signature_note(error: TypeError) -> str | None:
     return None
 
 
-def _means_another(error: TypeError, name: str, ours: Any) -> bool:
+def _means_another(error: TypeError, name: str, ours: object) -> bool:
     """Return whether the code that made the call has something of its own with this name."""
     frames = list(_frames(error.__traceback__))
     if not frames:

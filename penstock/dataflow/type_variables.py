@@ -40,6 +40,7 @@ __all__ = [
     "T_contra",
     "V",
     "V_co",
+    "PlainValue",
     "TypeVar",
     "UserFunction",
     "UserValue",
@@ -48,6 +49,8 @@ __all__ = [
 #: A record, a key or a value of a program, on which programs and their functions call any method.
 #: Type checkers check nothing there. What is only passed on is an `object` instead.
 UserValue: TypeAlias = Any  # type: ignore[explicit-any]
+#: A value of plain types: str, int, float, bool, None, bytes, and lists and dicts of these.
+PlainValue: TypeAlias = Any  # type: ignore[explicit-any]
 
 #: The type of a record, of a key, of a value, and of what a method returns.
 T = TypeVar("T", default=UserValue)
