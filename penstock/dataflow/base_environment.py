@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Self
 
 from penstock.dataflow.arguments.durations import DurationLike, seconds_of
-from penstock.dataflow.arguments.fields import Selector
 from penstock.dataflow.arguments.pyflink_names import ENVIRONMENT, PyFlinkNames
 from penstock.dataflow.config import (
     MAX_PARALLELISM,
@@ -32,7 +31,7 @@ from penstock.dataflow.config import (
     with_environment,
 )
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.functions import check_methods
+from penstock.dataflow.functions import KeySelectorLike, check_methods
 from penstock.dataflow.functions.state_use import never_updates
 from penstock.dataflow.graph.batch_mode import in_runtime_mode
 from penstock.dataflow.graph.cached_streams import StoredRecords, with_caches
@@ -393,7 +392,11 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings, PythonDependencySettings)
         return with_caches(graph.part(part), wanted, self._caches, resumed)
 
     def _add_operator(
-        self, spec: OperatorSpec, name: str, function: object, key_selector: Selector | None = None
+        self,
+        spec: OperatorSpec,
+        name: str,
+        function: object,
+        key_selector: KeySelectorLike | None = None,
     ) -> Operator:
         check_methods(function)
         if never_updates(function):

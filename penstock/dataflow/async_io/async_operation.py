@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.dataflow.arguments.fields import Selector
 from penstock.dataflow.async_io.retry_strategies import AsyncRetryStrategy
+from penstock.dataflow.functions import KeySelectorLike
 from penstock.dataflow.type_variables import UserValue
 
 __all__ = ["AsyncOperation", "RunIn"]
@@ -36,4 +36,4 @@ class AsyncOperation:
     capacity: int
     strategy: AsyncRetryStrategy
     run_in: RunIn
-    key_selector: Selector | None = None
+    key_selector: KeySelectorLike | None = None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Generic
+from typing import Generic, TypeAlias
 
+from penstock.dataflow.arguments.fields import Selector
 from penstock.dataflow.functions.function import Function
 from penstock.dataflow.type_variables import IN_contra, K_co, KEY_contra, OUT_co, T
 
@@ -13,6 +14,7 @@ __all__ = [
     "FilterFunction",
     "FlatMapFunction",
     "KeySelector",
+    "KeySelectorLike",
     "MapFunction",
     "Partitioner",
     "ReduceFunction",
@@ -112,6 +114,10 @@ class KeySelector(Function, ABC, Generic[IN_contra, K_co]):
 
         `docs/guides/types.md` lists the allowed types of keys.
         """
+
+
+#: A key selector, or a plain function that returns the key of a record.
+KeySelectorLike: TypeAlias = KeySelector | Selector
 
 
 class Partitioner(Function, ABC, Generic[KEY_contra]):

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from penstock.dataflow.arguments.fields import Selector
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.functions import KeySelectorLike
 from penstock.dataflow.operators.operator_spec import OperatorSpec
 from penstock.dataflow.state import MapStateDescriptor
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
@@ -93,8 +93,8 @@ class Operator:
     uid: str | None = None
     former_uid: str | None = None
     chaining: Chaining = Chaining.ALWAYS
-    key_selector: Selector | None = None
-    second_key_selector: Selector | None = None
+    key_selector: KeySelectorLike | None = None
+    second_key_selector: KeySelectorLike | None = None
     broadcast_states: tuple[MapStateDescriptor, ...] = ()
     non_parallel_reason: str | None = None
     side_outputs: tuple[str, ...] = ()
@@ -125,7 +125,7 @@ class Edge:
     target: int
     input: int
     partitioning: Partitioning | None
-    selector: Selector | None = None
+    selector: KeySelectorLike | None = None
     partitioner: UserValue = None
     tag: str | None = None
 
@@ -141,7 +141,7 @@ class OperatorOutput:
 
     operator: Operator
     partitioning: Partitioning | None = None
-    selector: Selector | None = None
+    selector: KeySelectorLike | None = None
     partitioner: UserValue = None
     tag: str | None = None
 
@@ -187,7 +187,11 @@ class JobGraph:
         return [edge for edge in self.edges if edge.target == operator]
 
     def add(
-        self, spec: OperatorSpec, name: str, function: object, key_selector: Selector | None = None
+        self,
+        spec: OperatorSpec,
+        name: str,
+        function: object,
+        key_selector: KeySelectorLike | None = None,
     ) -> Operator:
         """Add an operator to the graph, and return it."""
         id = self.operators[-1].id + 1 if self.operators else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.dataflow.arguments.fields import Selector
+from penstock.dataflow.functions import KeySelectorLike
 from penstock.dataflow.joins.static_table import StaticTable
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.type_variables import UserValue
@@ -61,7 +61,7 @@ class TableJoinOperation:
     """
 
     table: StaticTable
-    key_selector: Selector
+    key_selector: KeySelectorLike
     function: UserValue
     keep_unmatched: bool
     reload_ms: int | None
