@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable
-from typing import Any
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import ReduceFunction
+from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.types import Row
 
 __all__ = ["FieldAggregation", "FieldChoice", "projection"]
@@ -33,7 +33,7 @@ def _check(field: Field) -> None:
 _WITH_POSITIONS = (tuple, list, Row)
 
 
-def _get(record: Any, field: Field) -> Any:
+def _get(record: UserValue, field: Field) -> UserValue:
     if field is None:
         return record
     if isinstance(record, dict):
@@ -43,7 +43,7 @@ def _get(record: Any, field: Field) -> Any:
     return record[field] if isinstance(record, _WITH_POSITIONS) else _whole(record, field)
 
 
-def _whole(record: Any, field: int) -> Any:
+def _whole(record: UserValue, field: int) -> UserValue:
     """Return a record without positions, if `field` is its only field, which is 0."""
     if dataclasses.is_dataclass(record):
         raise TypeError(
@@ -58,7 +58,7 @@ def _whole(record: Any, field: int) -> Any:
     )
 
 
-def _replaced(record: Any, field: Field, value: Any) -> Any:
+def _replaced(record: UserValue, field: Field, value: UserValue) -> UserValue:
     """Return a copy of a record in which one field is replaced by `value`."""
     if field is None:
         return value
@@ -93,12 +93,12 @@ class FieldAggregation(ReduceFunction):
         combine: a function that combines two values of the field into one.
     """
 
-    def __init__(self, field: Field, combine: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, field: Field, combine: Callable[[UserValue, UserValue], UserValue]) -> None:
         _check(field)
         self.field = field
         self.combine = combine
 
-    def reduce(self, value1: Any, value2: Any) -> Any:
+    def reduce(self, value1: UserValue, value2: UserValue) -> UserValue:
         """Return a copy of `value1` whose field is combined with the field of `value2`."""
         field = self.field
         return _replaced(value1, field, self.combine(_get(value1, field), _get(value2, field)))
@@ -115,17 +115,17 @@ class FieldChoice(ReduceFunction):
             replaces the second value's record.
     """
 
-    def __init__(self, field: Field, better: Callable[[Any, Any], bool]) -> None:
+    def __init__(self, field: Field, better: Callable[[UserValue, UserValue], bool]) -> None:
         _check(field)
         self.field = field
         self.better = better
 
-    def reduce(self, value1: Any, value2: Any) -> Any:
+    def reduce(self, value1: UserValue, value2: UserValue) -> UserValue:
         """Return the record to keep, which is `value1` or `value2`."""
         return value2 if self.better(_get(value2, self.field), _get(value1, self.field)) else value1
 
 
-def projection(fields: list[int]) -> Callable[[Any], tuple[Any, ...]]:
+def projection(fields: list[int]) -> Callable[[UserValue], tuple[UserValue, ...]]:
     """Return a function that returns some items of a record as a tuple."""
     if len(fields) == 1:
         [field] = fields

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, get_args
+from typing import get_args
 
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of, whole_number
 from penstock.dataflow.async_io.async_function import AsyncFunction, check_async_function
@@ -58,7 +58,7 @@ class AsyncDataStream:
         async_function: _Function[T, R],
         timeout: DurationLike,
         capacity: int = 100,
-        output_type: Any = None,
+        output_type: object = None,
         *,
         run_in: RunIn = "asyncio",
     ) -> DataStream[R]:
@@ -72,7 +72,7 @@ class AsyncDataStream:
         async_function: _Function[T, R],
         timeout: DurationLike,
         capacity: int = 100,
-        output_type: Any = None,
+        output_type: object = None,
         *,
         run_in: RunIn = "asyncio",
     ) -> DataStream[R]:
@@ -90,7 +90,7 @@ class AsyncDataStream:
         timeout: DurationLike,
         async_retry_strategy: AsyncRetryStrategy,
         capacity: int = 100,
-        output_type: Any = None,
+        output_type: object = None,
         *,
         run_in: RunIn = "asyncio",
     ) -> DataStream[R]:
@@ -105,7 +105,7 @@ class AsyncDataStream:
         timeout: DurationLike,
         async_retry_strategy: AsyncRetryStrategy,
         capacity: int = 100,
-        output_type: Any = None,
+        output_type: object = None,
         *,
         run_in: RunIn = "asyncio",
     ) -> DataStream[R]:
@@ -122,7 +122,7 @@ def _add(
     timeout: DurationLike,
     strategy: AsyncRetryStrategy,
     capacity: int,
-    output_type: Any,
+    output_type: object,
     run_in: RunIn,
 ) -> DataStream[R]:
     check_type_info("output_type", output_type)

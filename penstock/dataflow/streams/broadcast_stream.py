@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Generic
 
 from penstock.dataflow.functions import (
     BroadcastProcessFunction,
@@ -12,7 +12,7 @@ from penstock.dataflow.functions import (
 from penstock.dataflow.state import MapStateDescriptor
 from penstock.dataflow.streams.building import add_broadcast_process
 from penstock.dataflow.streams.connected_streams import check_two_input_function
-from penstock.dataflow.type_variables import R, T1_co, T2_co, T_co
+from penstock.dataflow.type_variables import R, T1_co, T2_co, T_co, UserValue
 from penstock.dataflow.types import check_type_info
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class BroadcastConnectedStream(Generic[T1_co, T2_co]):
     def process(
         self,
         func: BroadcastProcessFunction[T1_co, T2_co, R]
-        | KeyedBroadcastProcessFunction[Any, T1_co, T2_co, R],
-        output_type: Any = None,
+        | KeyedBroadcastProcessFunction[UserValue, T1_co, T2_co, R],
+        output_type: object = None,
     ) -> DataStream[R]:
         """Add an operator that processes the stream together with the broadcast stream.
 

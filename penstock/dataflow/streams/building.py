@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from penstock.dataflow.async_io.async_operation import AsyncOperation
 from penstock.dataflow.base_environment import BaseEnvironment
@@ -18,7 +17,7 @@ from penstock.dataflow.columns.aggregates import ColumnAggregation
 from penstock.dataflow.columns.batch_function import BatchOperation
 from penstock.dataflow.columns.column_key import ColumnKey
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.functions import Function
+from penstock.dataflow.functions import Function, KeySelectorLike
 from penstock.dataflow.graph.job_graph import JobGraph, OperatorOutput, Partitioning
 from penstock.dataflow.joins.operations import (
     AsOfJoinOperation,
@@ -31,6 +30,7 @@ from penstock.dataflow.output_tag import OutputTag, check_output_tag
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.state import MapStateDescriptor
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
+from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.types import TypeInformation, Types
 from penstock.dataflow.windows import WindowOperation
 
@@ -82,9 +82,9 @@ class OperatorInput:
 
     environment: BaseEnvironment
     outputs: tuple[OperatorOutput, ...]
-    key_selector: Any = None
+    key_selector: KeySelectorLike | None = None
 
-    def key_by(self, key_selector: Any) -> OperatorInput:
+    def key_by(self, key_selector: KeySelectorLike) -> OperatorInput:
         """Return the same records, partitioned by key."""
         outputs = partitioned(self.outputs, Partitioning.HASH, key_selector)
         return OperatorInput(self.environment, outputs, key_selector)
@@ -102,8 +102,8 @@ class OperatorInput:
 def partitioned(
     outputs: Iterable[OperatorOutput],
     partitioning: Partitioning,
-    selector: Any = None,
-    partitioner: Any = None,
+    selector: KeySelectorLike | None = None,
+    partitioner: UserValue = None,
 ) -> tuple[OperatorOutput, ...]:
     """Return the same outputs with another partitioning; see `Edge` for the arguments."""
     return tuple(
@@ -116,7 +116,7 @@ def partitioned(
 
 
 def add_operator(
-    records: OperatorInput, name: str, function: Any, spec: OperatorSpec
+    records: OperatorInput, name: str, function: object, spec: OperatorSpec
 ) -> OperatorOutput:
     """Add an operator with any specification.
 
@@ -135,22 +135,22 @@ def add_operator(
     return _add(spec, name, function, records)
 
 
-def add_map(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
+def add_map(records: OperatorInput, name: str, function: object) -> OperatorOutput:
     """Add an operator that emits the result of a function for each record."""
     return _add(specs.MAP, name, function, records)
 
 
-def add_flat_map(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
+def add_flat_map(records: OperatorInput, name: str, function: object) -> OperatorOutput:
     """Add an operator that emits all results of a function for each record."""
     return _add(specs.FLAT_MAP, name, function, records)
 
 
-def add_filter(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
+def add_filter(records: OperatorInput, name: str, function: object) -> OperatorOutput:
     """Add an operator that keeps the records for which a function returns a true value."""
     return _add(specs.FILTER, name, function, records)
 
 
-def add_process(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
+def add_process(records: OperatorInput, name: str, function: object) -> OperatorOutput:
     """Add an operator that runs a `ProcessFunction`."""
     return _add(specs.PROCESS, name, function, records)
 
@@ -182,13 +182,13 @@ def add_sink(records: OperatorInput, sink: Sink) -> OperatorOutput:
 
 
 def add_keyed_process(
-    records: OperatorInput, name: str, function: Any, spec: OperatorSpec = specs.KEYED_PROCESS
+    records: OperatorInput, name: str, function: object, spec: OperatorSpec = specs.KEYED_PROCESS
 ) -> OperatorOutput:
     """Add an operator that runs a `KeyedProcessFunction`."""
     return _add(spec, name, function, records)
 
 
-def add_reduce(records: OperatorInput, name: str, function: Any) -> OperatorOutput:
+def add_reduce(records: OperatorInput, name: str, function: object) -> OperatorOutput:
     """Add an operator that combines the records of each key."""
     return _add(specs.KEYED_REDUCE, name, function, records)
 
@@ -241,20 +241,22 @@ def add_table_join(
 # ---- operators with two inputs
 
 
-def add_co_map(first: OperatorInput, second: OperatorInput, function: Any) -> OperatorOutput:
+def add_co_map(first: OperatorInput, second: OperatorInput, function: object) -> OperatorOutput:
     """Add an operator that runs a `CoMapFunction`, with keyed state if both inputs are keyed."""
     spec = specs.KEYED_CO_MAP if _are_keyed(first, second) else specs.CO_MAP
     return _add(spec, "Co-Map", function, first, second)
 
 
-def add_co_flat_map(first: OperatorInput, second: OperatorInput, function: Any) -> OperatorOutput:
+def add_co_flat_map(
+    first: OperatorInput, second: OperatorInput, function: object
+) -> OperatorOutput:
     """Add an operator that runs a `CoFlatMapFunction`, with keyed state as `add_co_map`."""
     keyed = _are_keyed(first, second)
     spec = specs.KEYED_CO_FLAT_MAP if keyed else specs.CO_FLAT_MAP
     return _add(spec, "Co-Flat Map", function, first, second)
 
 
-def add_co_process(first: OperatorInput, second: OperatorInput, function: Any) -> OperatorOutput:
+def add_co_process(first: OperatorInput, second: OperatorInput, function: object) -> OperatorOutput:
     """Add an operator that runs a `CoProcessFunction`, with keyed state as `add_co_map`."""
     if _are_keyed(first, second):
         return _add(specs.KEYED_CO_PROCESS, "Keyed Co-Process", function, first, second)
@@ -264,7 +266,7 @@ def add_co_process(first: OperatorInput, second: OperatorInput, function: Any) -
 def add_broadcast_process(
     first: OperatorInput,
     second: OperatorInput,
-    function: Any,
+    function: object,
     states: tuple[MapStateDescriptor, ...],
 ) -> OperatorOutput:
     """Add an operator that processes records together with broadcast records.
@@ -343,28 +345,25 @@ def side_output_of(outputs: Sequence[OperatorOutput], tag: OutputTag) -> Operato
     return replace(outputs[0], tag=tag.tag_id)
 
 
-def type_of(records: OperatorInput) -> TypeInformation[Any]:
+def type_of(records: OperatorInput) -> TypeInformation:
     """Return the declared type of records, or `ANY_TYPE` if there is none or more than one."""
     outputs = ((output.operator.id, output.tag) for output in records.outputs)
     return _common_type(records.environment._graph, outputs)
 
 
-def _common_type(
-    graph: JobGraph, outputs: Iterable[tuple[int, str | None]]
-) -> TypeInformation[Any]:
+def _common_type(graph: JobGraph, outputs: Iterable[tuple[int, str | None]]) -> TypeInformation:
     """Return the type of outputs, each an operator's id with the tag of a side output."""
     types = {_type_of_output(graph, *output) for output in outputs}
     return types.pop() if len(types) == 1 else ANY_TYPE
 
 
-def _type_of_output(graph: JobGraph, id: int, tag: str | None) -> TypeInformation[Any]:
+def _type_of_output(graph: JobGraph, id: int, tag: str | None) -> TypeInformation:
     if tag is not None:
         return ANY_TYPE
     operator = next(one for one in graph.operators if one.id == id)
     if operator.result_type is None and operator.spec.keeps_type:
         return _common_type(graph, ((edge.source, edge.tag) for edge in graph.inputs_of(id)))
-    declared: TypeInformation[Any] = operator.result_type or ANY_TYPE
-    return declared
+    return operator.result_type or ANY_TYPE
 
 
 # ---- adding an operator
@@ -373,10 +372,10 @@ def _type_of_output(graph: JobGraph, id: int, tag: str | None) -> TypeInformatio
 def _add(
     spec: OperatorSpec,
     name: str,
-    function: Any,
+    function: object,
     first: OperatorInput,
     second: OperatorInput | None = None,
-    key_selector: Any = None,
+    key_selector: KeySelectorLike | None = None,
 ) -> OperatorOutput:
     """Add an operator, connect it with its inputs, and return its output.
 
@@ -409,6 +408,6 @@ def _are_keyed(first: OperatorInput, second: OperatorInput) -> bool:
     return first.key_selector is not None and second.key_selector is not None
 
 
-def _no_key(record: Any) -> None:
+def _no_key(record: object) -> None:
     """Return None, the key of all records of a stream without keys."""
     del record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+from typing import TYPE_CHECKING, Generic, TypeAlias
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import (
@@ -18,7 +18,7 @@ from penstock.dataflow.functions import (
 )
 from penstock.dataflow.streams.building import add_co_flat_map, add_co_map, add_co_process
 from penstock.dataflow.streams.key_selectors import KeyFields
-from penstock.dataflow.type_variables import K, R, T1_co, T2_co, T_co
+from penstock.dataflow.type_variables import K, R, T1_co, T2_co, T_co, UserValue
 from penstock.dataflow.types import check_type_info
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ConnectedStreams(Generic[T1_co, T2_co]):
         self,
         key_selector1: _Selector[T1_co, K] | KeyFields,
         key_selector2: _Selector[T2_co, K] | KeyFields | None = None,
-        key_type: Any = None,
+        key_type: object = None,
     ) -> ConnectedStreams[T1_co, T2_co]:
         """Partition both streams by key: records with equal keys go to the same subtask.
 
@@ -81,7 +81,9 @@ class ConnectedStreams(Generic[T1_co, T2_co]):
             self._first.key_by(key_selector1), self._second.key_by(key_selector2)
         )
 
-    def map(self, func: CoMapFunction[T1_co, T2_co, R], output_type: Any = None) -> DataStream[R]:
+    def map(
+        self, func: CoMapFunction[T1_co, T2_co, R], output_type: object = None
+    ) -> DataStream[R]:
         """Add an operator that emits one record for each record of both streams.
 
         Raises:
@@ -93,7 +95,7 @@ class ConnectedStreams(Generic[T1_co, T2_co]):
         return self._first._emitting(output, output_type)
 
     def flat_map(
-        self, func: CoFlatMapFunction[T1_co, T2_co, R], output_type: Any = None
+        self, func: CoFlatMapFunction[T1_co, T2_co, R], output_type: object = None
     ) -> DataStream[R]:
         """Add an operator that emits any number of records for each record of both streams.
 
@@ -107,8 +109,9 @@ class ConnectedStreams(Generic[T1_co, T2_co]):
 
     def process(
         self,
-        func: CoProcessFunction[T1_co, T2_co, R] | KeyedCoProcessFunction[Any, T1_co, T2_co, R],
-        output_type: Any = None,
+        func: CoProcessFunction[T1_co, T2_co, R]
+        | KeyedCoProcessFunction[UserValue, T1_co, T2_co, R],
+        output_type: object = None,
     ) -> DataStream[R]:
         """Add an operator that runs a process function with two inputs.
 
@@ -135,7 +138,9 @@ class ConnectedStreams(Generic[T1_co, T2_co]):
         return self._first._emitting(output, output_type)
 
 
-def check_two_input_function(function: Any, wanted: tuple[type[Function], ...], where: str) -> None:
+def check_two_input_function(
+    function: object, wanted: tuple[type[Function], ...], where: str
+) -> None:
     """Raise a `GraphError` unless a function is an object of one of these classes.
 
     Arguments:

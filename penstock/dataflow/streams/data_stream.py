@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Generic, Literal, Self, TypeAlias, overload
 
 from penstock.dataflow.arguments.aliases import UsedNames
 from penstock.dataflow.arguments.durations import DurationLike, whole_number
@@ -29,6 +29,7 @@ from penstock.dataflow.functions import (
     FlatMapFunction,
     JoinFunction,
     KeySelector,
+    KeySelectorLike,
     MapFunction,
     Partitioner,
     ProcessFunction,
@@ -77,7 +78,7 @@ from penstock.dataflow.streams.record_table import RecordTable
 from penstock.dataflow.streams.sink import DataStreamSink
 from penstock.dataflow.streams.windowed_stream import AllWindowedStream, count_windows, time_windows
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy, check_watermark_strategy
-from penstock.dataflow.type_variables import K, R, T, T_co
+from penstock.dataflow.type_variables import K, R, T, T_co, UserValue
 from penstock.dataflow.types import TypeInformation, check_type_info
 from penstock.dataflow.windows import CountWindow, WindowAssigner
 from penstock.dataflow.windows.window import W
@@ -109,7 +110,7 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
     _missing = STREAM
 
     #: The function that returns the key of a record; None if the stream is not keyed.
-    _selector: Any = None
+    _selector: KeySelectorLike | None = None
 
     def get_execution_environment(self) -> BaseEnvironment:
         """Return the environment that the stream belongs to."""
@@ -119,7 +120,7 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
         """Return the name of the operator that was added last."""
         return self._operator("get_name()").name
 
-    def get_type(self) -> TypeInformation[Any]:
+    def get_type(self) -> TypeInformation:
         """Return the declared type of the records.
 
         It is `Types.PICKLED_BYTE_ARRAY()`, the type of any record, if no type was declared, for
@@ -135,7 +136,7 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
     # ---- transformations
 
     def map(
-        self, func: Callable[[T_co], R] | MapFunction[T_co, R], output_type: Any = None
+        self, func: Callable[[T_co], R] | MapFunction[T_co, R], output_type: object = None
     ) -> DataStream[R]:
         """Add an operator that emits the result of `func` for each record."""
         check_type_info("output_type", output_type)
@@ -145,7 +146,7 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
     def flat_map(
         self,
         func: Callable[[T_co], Iterable[R]] | FlatMapFunction[T_co, R],
-        output_type: Any = None,
+        output_type: object = None,
     ) -> DataStream[R]:
         """Add an operator that calls `func` for each record. `func` returns an iterable.
 
@@ -160,7 +161,7 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
         function = check_function(func, FilterFunction, "filter")
         return self._emitting(add_filter(self._input, "Filter", function))
 
-    def project(self, *field_indexes: int) -> DataStream[tuple[Any, ...]]:
+    def project(self, *field_indexes: int) -> DataStream[tuple[UserValue, ...]]:
         """Add an operator that emits tuples of some fields of each record, which is a tuple.
 
         Arguments:
@@ -174,7 +175,7 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
             raise GraphError("project takes the positions of fields: project(0, 2)")
         return self._emitting(add_map(self._input, "Projection", projection(fields)))
 
-    def process(self, func: ProcessFunction[T_co, R], output_type: Any = None) -> DataStream[R]:
+    def process(self, func: ProcessFunction[T_co, R], output_type: object = None) -> DataStream[R]:
         """Add an operator that runs a `ProcessFunction`.
 
         The function emits any number of records for each input record, and at the end of the input.
@@ -190,8 +191,8 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
         return self._emitting(add_process(self._input, "Process", func), output_type)
 
     def transform(
-        self, name: str, spec: OperatorSpec, function: Any = None, output_type: Any = None
-    ) -> DataStream[Any]:
+        self, name: str, spec: OperatorSpec, function: object = None, output_type: object = None
+    ) -> DataStream:
         """Add an operator of your own. (Flink: `DataStream.transform`.)
 
         The page "Cookbook" of the documentation shows how to write one.
@@ -221,29 +222,29 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
         *,
         keep_rows: bool = False,
         timestamps: str | None = None,
-        schema: Any = None,
+        schema: object = None,
     ) -> DataStream[R]: ...
 
     @overload
     def map_batches(
         self,
-        func: Callable[[Any], Any] | BatchFunction,
+        func: Callable[[UserValue], UserValue] | BatchFunction,
         format: Literal["arrow", "pandas", "polars"] = "arrow",
         *,
         keep_rows: bool = False,
         timestamps: str | None = None,
-        schema: Any = None,
-    ) -> DataStream[Any]: ...
+        schema: object = None,
+    ) -> DataStream: ...
 
     def map_batches(
         self,
-        func: Callable[[Any], Any] | BatchFunction,
+        func: Callable[[UserValue], UserValue] | BatchFunction,
         format: str = "arrow",
         *,
         keep_rows: bool = False,
         timestamps: str | None = None,
-        schema: Any = None,
-    ) -> DataStream[Any]:
+        schema: object = None,
+    ) -> DataStream:
         """Add an operator that calls `func` for each batch of records.
 
             stream.map_batches(lambda batch: batch.filter(pc.field("amount") > 0))
@@ -273,7 +274,7 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
         return self._emitting(add_map_batches(self._input, operation))
 
     def distinct(
-        self, by: Any = None, ttl: StateTtlConfig | DurationLike | None = None
+        self, by: object = None, ttl: StateTtlConfig | DurationLike | None = None
     ) -> DataStream[T_co]:
         """Keep the first of equal records.
 
@@ -346,20 +347,20 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
 
     @overload
     def key_by(
-        self, key_selector: _Selector[T_co, K], *more_fields: Any, key_type: Any = None
+        self, key_selector: _Selector[T_co, K], *more_fields: object, key_type: object = None
     ) -> KeyedStream[K, T_co]: ...
 
     @overload
     def key_by(
-        self, key_selector: KeyFields, *more_fields: Any, key_type: Any = None
-    ) -> KeyedStream[Any, T_co]: ...
+        self, key_selector: KeyFields, *more_fields: object, key_type: object = None
+    ) -> KeyedStream[UserValue, T_co]: ...
 
     def key_by(
         self,
-        key_selector: _Selector[T_co, Any] | KeyFields,
-        *more_fields: Any,
-        key_type: Any = None,
-    ) -> KeyedStream[Any, T_co]:
+        key_selector: _Selector[T_co, UserValue] | KeyFields,
+        *more_fields: object,
+        key_type: object = None,
+    ) -> KeyedStream[UserValue, T_co]:
         """Partition the records by key: records with equal keys go to the same subtask.
 
             stream.key_by(lambda record: record[0])
@@ -450,7 +451,9 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
         self, state_descriptor: MapStateDescriptor, /, *state_descriptors: MapStateDescriptor
     ) -> BroadcastStream[T_co]: ...
 
-    def broadcast(self, *state_descriptors: Any) -> DataStream[T_co] | BroadcastStream[T_co]:
+    def broadcast(
+        self, *state_descriptors: MapStateDescriptor
+    ) -> DataStream[T_co] | BroadcastStream[T_co]:
         """Send every record to all subtasks of the next operator.
 
         Arguments:
@@ -574,43 +577,43 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
     @overload
     def join_table(
         self,
-        table: Any,
-        on: Callable[[T_co], Any] | KeySelector[T_co, Any] | KeyFields,
+        table: object,
+        on: Callable[[T_co], UserValue] | KeySelector[T_co, UserValue] | KeyFields,
         *,
         key: str | Sequence[str] | None = None,
         how: Literal["inner", "left"] = "inner",
         function: None = None,
         many: bool = False,
         reload_every: DurationLike | None = None,
-        reload_on: DataStream[Any] | None = None,
-    ) -> DataStream[tuple[T_co, Any]]: ...
+        reload_on: DataStream | None = None,
+    ) -> DataStream[tuple[T_co, UserValue]]: ...
 
     @overload
     def join_table(
         self,
-        table: Any,
-        on: Callable[[T_co], Any] | KeySelector[T_co, Any] | KeyFields,
+        table: object,
+        on: Callable[[T_co], UserValue] | KeySelector[T_co, UserValue] | KeyFields,
         *,
         key: str | Sequence[str] | None = None,
         how: Literal["inner", "left"] = "inner",
-        function: JoinFunction[T_co, Any, R] | Callable[[T_co, Any], R],
+        function: JoinFunction[T_co, UserValue, R] | Callable[[T_co, UserValue], R],
         many: bool = False,
         reload_every: DurationLike | None = None,
-        reload_on: DataStream[Any] | None = None,
+        reload_on: DataStream | None = None,
     ) -> DataStream[R]: ...
 
     def join_table(
         self,
-        table: Any,
-        on: Callable[[T_co], Any] | KeySelector[T_co, Any] | KeyFields,
+        table: object,
+        on: Callable[[T_co], UserValue] | KeySelector[T_co, UserValue] | KeyFields,
         *,
         key: str | Sequence[str] | None = None,
         how: Literal["inner", "left"] = "inner",
-        function: Any = None,
+        function: object = None,
         many: bool = False,
         reload_every: DurationLike | None = None,
-        reload_on: DataStream[Any] | None = None,
-    ) -> DataStream[Any]:
+        reload_on: DataStream | None = None,
+    ) -> DataStream:
         """Join each record with the row of its key in a static table.
 
             bids.join_table("auctions.parquet", on=lambda bid: bid.auction, key="id",
@@ -840,7 +843,7 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
         """The records of this stream, for the next operator."""
         return OperatorInput(self._environment, self._outputs, self._selector)
 
-    def _emitting(self, output: OperatorOutput, output_type: Any = None) -> DataStream[Any]:
+    def _emitting(self, output: OperatorOutput, output_type: object = None) -> DataStream:
         """Return the stream of the records that an operator emits.
 
         Arguments:
@@ -852,13 +855,16 @@ class DataStream(PyFlinkNames, OperatorSettings, Generic[T_co]):
         return DataStream(self._environment, [output])
 
     def _repartition(
-        self, partitioning: Partitioning, selector: Any = None, partitioner: Any = None
+        self,
+        partitioning: Partitioning,
+        selector: KeySelectorLike | None = None,
+        partitioner: object = None,
     ) -> DataStream[T_co]:
         """Return a stream of the same records with another partitioning."""
         outputs = partitioned(self._outputs, partitioning, selector, partitioner)
         return DataStream(self._environment, outputs)
 
-    def _check_other(self, method: str, other: Any) -> None:
+    def _check_other(self, method: str, other: object) -> None:
         """Raise a `GraphError` unless `other` is a stream of the same environment."""
         if not isinstance(other, DataStream):
             raise GraphError(f"{method} takes a stream, not {other!r}")
@@ -896,5 +902,5 @@ def _first(records: CloseableIterator[T], limit: int) -> list[T]:
         return list(islice(records, limit))
 
 
-def _same(record: Any) -> Any:
+def _same(record: UserValue) -> UserValue:
     return record

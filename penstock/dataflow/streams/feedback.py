@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorOutput
@@ -141,7 +140,7 @@ def _names_of(outputs: Iterable[OperatorOutput]) -> str:
 
 
 def _outputs_to_close_with(
-    feedback: Feedback, stream: DataStream[Any], closing: Any
+    feedback: Feedback, stream: DataStream, closing: object
 ) -> tuple[OperatorOutput, ...]:
     """Return the outputs of the stream that closes a feedback.
 

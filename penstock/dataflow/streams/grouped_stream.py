@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
@@ -31,11 +31,11 @@ class GroupedStream:
         key: the columns of the key.
     """
 
-    def __init__(self, stream: DataStream[Any], key: ColumnKey) -> None:
+    def __init__(self, stream: DataStream, key: ColumnKey) -> None:
         self._stream = stream
         self._key = key
 
-    def agg(self, **aggregates: tuple[str, str]) -> DataStream[Any]:
+    def agg(self, **aggregates: tuple[str, str]) -> DataStream:
         """Aggregate each group, and emit the updated aggregates after each row.
 
         An emitted row has the key and the aggregates of all rows of its group up to this row. In
@@ -64,8 +64,8 @@ class GroupedStream:
         return WindowedGroups(self, check_window(window_assigner))
 
     def _aggregate(
-        self, name: str, aggregates: Mapping[str, Any], window: WindowOperation | None = None
-    ) -> DataStream[Any]:
+        self, name: str, aggregates: Mapping[str, object], window: WindowOperation | None = None
+    ) -> DataStream:
         """Add an operator that aggregates each group, or each group and window."""
         columns = self._key.columns
         parsed = parse_aggregates(columns, aggregates, windowed=window is not None)
@@ -90,7 +90,7 @@ class WindowedGroups(PyFlinkNames):
     def __init__(self, groups: GroupedStream, assigner: WindowAssigner) -> None:
         self._groups, self._assigner = groups, assigner
         self._allowed_lateness = 0
-        self._late_tag: OutputTag[Any] | None = None
+        self._late_tag: OutputTag | None = None
 
     def allowed_lateness(self, time_ms: DurationLike) -> Self:
         """Set how long after its end a window still accepts late rows.
@@ -104,7 +104,7 @@ class WindowedGroups(PyFlinkNames):
         self._allowed_lateness = milliseconds_of("allowed_lateness", time_ms)
         return self
 
-    def side_output_late_data(self, output_tag: OutputTag[Any]) -> Self:
+    def side_output_late_data(self, output_tag: OutputTag) -> Self:
         """Emit rows that are too late for their windows to a side output.
 
         Without a side output, they are dropped. Call `get_side_output(output_tag)` on the result of
@@ -116,7 +116,7 @@ class WindowedGroups(PyFlinkNames):
         self._late_tag = check_output_tag("side_output_late_data", output_tag)
         return self
 
-    def agg(self, **aggregates: tuple[str, str]) -> DataStream[Any]:
+    def agg(self, **aggregates: tuple[str, str]) -> DataStream:
         """Aggregate each group, and emit one row for each group when its window ends.
 
         An emitted row has the key, the columns `window_start` and `window_end` (milliseconds since

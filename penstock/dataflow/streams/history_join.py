@@ -6,7 +6,6 @@ import copy
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 from operator import itemgetter
-from typing import Any
 
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.functions import KeyedProcessFunction
@@ -14,6 +13,7 @@ from penstock.dataflow.metrics import LATE_RECORDS_DROPPED, LATE_RECORDS_TO_SIDE
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.state import RuntimeContext, ValueStateDescriptor
 from penstock.dataflow.time import MAX_WATERMARK
+from penstock.dataflow.type_variables import UserValue
 
 __all__ = ["HistoryJoin"]
 
@@ -33,7 +33,10 @@ class HistoryJoin(KeyedProcessFunction):
     """
 
     def __init__(
-        self, past_ms: int, function: Callable[[Any, list[Any]], Any], late_tag: OutputTag | None
+        self,
+        past_ms: int,
+        function: Callable[[UserValue, list[UserValue]], UserValue],
+        late_tag: OutputTag | None,
     ) -> None:
         self._past, self._function, self._late = past_ms, function, late_tag
         self._forgets = True
@@ -51,7 +54,9 @@ class HistoryJoin(KeyedProcessFunction):
         name = LATE_RECORDS_DROPPED if self._late is None else LATE_RECORDS_TO_SIDE_OUTPUT
         self._late_records = runtime_context.get_metrics_group().counter(name)
 
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
+    def process_element(
+        self, value: UserValue, ctx: KeyedProcessFunction.Context
+    ) -> Iterator[UserValue]:
         """Keep a record until the watermark reaches its time."""
         time, timers = ctx.timestamp(), ctx.timer_service()
         if time is None:
@@ -69,7 +74,9 @@ class HistoryJoin(KeyedProcessFunction):
         self._records.update(records)
         timers.register_event_time_timer(time)
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
+    def on_timer(
+        self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext
+    ) -> Iterator[UserValue]:
         """Join the records of this time, and remove those that no later record is joined with."""
         records = self._records.value() or []
         del records[: bisect_left(records, timestamp - self._past, key=_time_of)]

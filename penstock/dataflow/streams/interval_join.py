@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
+from typing import TYPE_CHECKING, ClassVar, Generic, Self
 
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
@@ -24,7 +24,7 @@ from penstock.dataflow.joins.operations import IntervalJoinOperation
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.building import add_interval_join
 from penstock.dataflow.streams.window_settings import own
-from penstock.dataflow.type_variables import R, T1_co, T2_co
+from penstock.dataflow.type_variables import R, T1_co, T2_co, UserValue
 from penstock.dataflow.types import check_type_info
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ class IntervalJoin(PyFlinkNames, Generic[T1_co, T2_co]):
         "in_processing_time": "an interval join works by event time only, as in Flink",
     }
 
-    def __init__(self, left: KeyedStream[Any, T1_co], right: KeyedStream[Any, T2_co]) -> None:
+    def __init__(
+        self, left: KeyedStream[UserValue, T1_co], right: KeyedStream[UserValue, T2_co]
+    ) -> None:
         self._left, self._right = left, right
 
     def in_event_time(self) -> Self:
@@ -115,8 +117,8 @@ class IntervalJoined(Generic[T1_co, T2_co]):
 
     def __init__(
         self,
-        left: KeyedStream[Any, T1_co],
-        right: KeyedStream[Any, T2_co],
+        left: KeyedStream[UserValue, T1_co],
+        right: KeyedStream[UserValue, T2_co],
         lower: int,
         upper: int,
     ) -> None:
@@ -152,7 +154,7 @@ class IntervalJoined(Generic[T1_co, T2_co]):
     def process(
         self,
         process_join_function: ProcessJoinFunction[T1_co, T2_co, R] | Callable[[T1_co, T2_co], R],
-        output_type: Any = None,
+        output_type: object = None,
     ) -> DataStream[R]:
         """Add the operator that joins the records.
 
@@ -190,7 +192,7 @@ class IntervalJoined(Generic[T1_co, T2_co]):
         return self
 
 
-def _checked(function: Any) -> Any:
+def _checked(function: object) -> UserValue:
     if isinstance(function, ProcessJoinFunction):
         check_methods(function)
         return function

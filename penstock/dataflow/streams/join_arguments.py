@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import JoinFunction, check_function, check_methods
@@ -12,11 +10,12 @@ from penstock.dataflow.joins.static_table import static_table
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.key_selectors import check_key_selector
 from penstock.dataflow.streams.window_settings import own
+from penstock.dataflow.type_variables import UserValue
 
 __all__ = ["as_of_join_operation", "table_join_operation"]
 
 
-def as_of_join_operation(how: str, function: Any, late_tag: Any) -> AsOfJoinOperation:
+def as_of_join_operation(how: str, function: object, late_tag: object) -> AsOfJoinOperation:
     """Return the operation of an as-of join; see `KeyedStream.as_of_join`.
 
     Raises:
@@ -34,11 +33,11 @@ def as_of_join_operation(how: str, function: Any, late_tag: Any) -> AsOfJoinOper
 
 
 def table_join_operation(
-    table: Any,
-    on: Any,
-    key: Any,
+    table: object,
+    on: object,
+    key: object,
     how: str,
-    function: Any,
+    function: object,
     many: bool,
     reload_every: DurationLike | None,
 ) -> TableJoinOperation:
@@ -67,11 +66,11 @@ def table_join_operation(
     return TableJoinOperation(static, selector, checked, how == "left", reload_ms)
 
 
-def _pair(record: Any, other: Any) -> Any:
+def _pair(record: UserValue, other: object) -> UserValue:
     return record, other
 
 
-def _as_columns(on: Any) -> Any:
+def _as_columns(on: object) -> UserValue:
     """Return the fields of a key as column names, or None if they are not names."""
     names = on if isinstance(on, tuple) else (on,)
     return on if all(isinstance(name, str) for name in names) else None

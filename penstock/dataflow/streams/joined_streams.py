@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.functions import (
@@ -29,7 +29,7 @@ from penstock.dataflow.joins.window_functions import (
 from penstock.dataflow.streams.building import OperatorInput, add_window_join
 from penstock.dataflow.streams.key_selectors import KeyFields, check_key_selector
 from penstock.dataflow.streams.window_settings import WindowSettings, own
-from penstock.dataflow.type_variables import K, K_co, R, T1_co, T2_co
+from penstock.dataflow.type_variables import K, K_co, R, T1_co, T2_co, UserValue
 from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows import WindowAssigner, WindowFunction
 from penstock.dataflow.windows.window import W
@@ -64,17 +64,17 @@ class _Pair:
         first_type: the declared type of the first stream's keys.
     """
 
-    stream: DataStream[Any]
+    stream: DataStream
     first: OperatorInput
     second: OperatorInput
-    first_type: Any = None
+    first_type: object = None
 
-    def where(self, key_selector: Any, key_type: Any) -> _Pair:
+    def where(self, key_selector: object, key_type: object) -> _Pair:
         """Return the pair with the key of the first stream."""
         selector = check_key_selector(key_selector, key_type=key_type, method="where")
         return replace(self, first=self.first.key_by(selector), first_type=key_type)
 
-    def equal_to(self, key_selector: Any, key_type: Any) -> _Pair:
+    def equal_to(self, key_selector: object, key_type: object) -> _Pair:
         """Return the pair with the key of the second stream."""
         selector = check_key_selector(key_selector, key_type=key_type, method="equal_to")
         check_key_types(self.first.key_selector, selector, (self.first_type, key_type))
@@ -106,19 +106,19 @@ class JoinedStreams(PyFlinkNames, Generic[T1_co, T2_co]):
 
     @overload
     def where(
-        self, key_selector: Callable[[T1_co], K] | KeySelector[T1_co, K], key_type: Any = None
+        self, key_selector: Callable[[T1_co], K] | KeySelector[T1_co, K], key_type: object = None
     ) -> JoinedStreamsWhere[T1_co, T2_co, K]: ...
 
     @overload
     def where(
-        self, key_selector: KeyFields, key_type: Any = None
-    ) -> JoinedStreamsWhere[T1_co, T2_co, Any]: ...
+        self, key_selector: KeyFields, key_type: object = None
+    ) -> JoinedStreamsWhere[T1_co, T2_co, UserValue]: ...
 
     def where(
         self,
-        key_selector: Callable[[T1_co], Any] | KeySelector[T1_co, Any] | KeyFields,
-        key_type: Any = None,
-    ) -> JoinedStreamsWhere[T1_co, T2_co, Any]:
+        key_selector: Callable[[T1_co], UserValue] | KeySelector[T1_co, UserValue] | KeyFields,
+        key_type: object = None,
+    ) -> JoinedStreamsWhere[T1_co, T2_co, UserValue]:
         """Set the key of the first stream.
 
         Arguments:
@@ -147,7 +147,7 @@ class JoinedStreamsWhere(PyFlinkNames, Generic[T1_co, T2_co, K_co]):
     def equal_to(
         self,
         key_selector: Callable[[T2_co], K_co] | KeySelector[T2_co, K_co] | KeyFields,
-        key_type: Any = None,
+        key_type: object = None,
     ) -> JoinedStreamsEqualTo[T1_co, T2_co]:
         """Set the key of the second stream.
 
@@ -175,7 +175,7 @@ class JoinedStreamsEqualTo(PyFlinkNames, Generic[T1_co, T2_co]):
         self._pair = pair
 
     def window(
-        self, window_assigner: WindowAssigner[Any, W]
+        self, window_assigner: WindowAssigner[UserValue, W]
     ) -> JoinedStreamsInWindows[T1_co, T2_co, W]:
         """Set the windows in which records are joined.
 
@@ -189,7 +189,7 @@ class JoinedStreamsEqualTo(PyFlinkNames, Generic[T1_co, T2_co]):
         return JoinedStreamsInWindows(self._pair, window_assigner)
 
 
-class _PairInWindows(WindowSettings[Any, W], Generic[W]):
+class _PairInWindows(WindowSettings[UserValue, W], Generic[W]):
     """Two streams with keys and windows.
 
     User-defined triggers and evictors get pairs `(side, record)`.
@@ -199,11 +199,11 @@ class _PairInWindows(WindowSettings[Any, W], Generic[W]):
         assigner: chooses the windows of a record.
     """
 
-    def __init__(self, pair: _Pair, assigner: WindowAssigner[Any, W]) -> None:
+    def __init__(self, pair: _Pair, assigner: WindowAssigner[UserValue, W]) -> None:
         super().__init__(pair.first.environment, assigner)
         self._pair = pair
 
-    def _add(self, name: str, function: WindowFunction, result_type: Any) -> DataStream[Any]:
+    def _add(self, name: str, function: WindowFunction, result_type: object) -> DataStream:
         operation = self._operation(window_function=function)
         output = add_window_join(self._pair.first, self._pair.second, name, operation)
         return self._pair.stream._emitting(output, result_type)
@@ -223,17 +223,17 @@ class JoinedStreamsInWindows(_PairInWindows[W], Generic[T1_co, T2_co, W]):
     def apply(
         self,
         function: FlatJoinFunction[T1_co, T2_co, R] | Callable[[T1_co, T2_co], Iterator[R]],
-        result_type: Any = None,
+        result_type: object = None,
     ) -> DataStream[R]: ...
 
     @overload
     def apply(
         self,
         function: JoinFunction[T1_co, T2_co, R] | Callable[[T1_co, T2_co], R],
-        result_type: Any = None,
+        result_type: object = None,
     ) -> DataStream[R]: ...
 
-    def apply(self, function: Any, result_type: Any = None) -> DataStream[Any]:
+    def apply(self, function: object, result_type: object = None) -> DataStream:
         """Add the operator that joins the records of each key and window.
 
         A result has the last timestamp of its window. If the window fires earlier or later, it has
@@ -278,19 +278,19 @@ class CoGroupedStreams(PyFlinkNames, Generic[T1_co, T2_co]):
 
     @overload
     def where(
-        self, key_selector: Callable[[T1_co], K] | KeySelector[T1_co, K], key_type: Any = None
+        self, key_selector: Callable[[T1_co], K] | KeySelector[T1_co, K], key_type: object = None
     ) -> CoGroupedStreamsWhere[T1_co, T2_co, K]: ...
 
     @overload
     def where(
-        self, key_selector: KeyFields, key_type: Any = None
-    ) -> CoGroupedStreamsWhere[T1_co, T2_co, Any]: ...
+        self, key_selector: KeyFields, key_type: object = None
+    ) -> CoGroupedStreamsWhere[T1_co, T2_co, UserValue]: ...
 
     def where(
         self,
-        key_selector: Callable[[T1_co], Any] | KeySelector[T1_co, Any] | KeyFields,
-        key_type: Any = None,
-    ) -> CoGroupedStreamsWhere[T1_co, T2_co, Any]:
+        key_selector: Callable[[T1_co], UserValue] | KeySelector[T1_co, UserValue] | KeyFields,
+        key_type: object = None,
+    ) -> CoGroupedStreamsWhere[T1_co, T2_co, UserValue]:
         """Set the key of the first stream; see `JoinedStreams.where`."""
         return CoGroupedStreamsWhere(self._pair.where(key_selector, key_type))
 
@@ -310,7 +310,7 @@ class CoGroupedStreamsWhere(PyFlinkNames, Generic[T1_co, T2_co, K_co]):
     def equal_to(
         self,
         key_selector: Callable[[T2_co], K_co] | KeySelector[T2_co, K_co] | KeyFields,
-        key_type: Any = None,
+        key_type: object = None,
     ) -> CoGroupedStreamsEqualTo[T1_co, T2_co]:
         """Set the key of the second stream; see `JoinedStreamsWhere.equal_to`."""
         return CoGroupedStreamsEqualTo(self._pair.equal_to(key_selector, key_type))
@@ -329,7 +329,7 @@ class CoGroupedStreamsEqualTo(PyFlinkNames, Generic[T1_co, T2_co]):
         self._pair = pair
 
     def window(
-        self, window_assigner: WindowAssigner[Any, W]
+        self, window_assigner: WindowAssigner[UserValue, W]
     ) -> CoGroupedStreamsInWindows[T1_co, T2_co, W]:
         """Set the windows of the records; see `JoinedStreamsEqualTo.window`."""
         return CoGroupedStreamsInWindows(self._pair, window_assigner)
@@ -349,7 +349,7 @@ class CoGroupedStreamsInWindows(_PairInWindows[W], Generic[T1_co, T2_co, W]):
         self,
         function: CoGroupFunction[T1_co, T2_co, R]
         | Callable[[Iterable[T1_co], Iterable[T2_co]], Iterable[R]],
-        result_type: Any = None,
+        result_type: object = None,
     ) -> DataStream[R]:
         """Add the operator that groups the records of each key and window.
 

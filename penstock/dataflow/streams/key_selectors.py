@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.dataflow.arguments.fields import values_of
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.functions import KeySelector, check_function
+from penstock.dataflow.functions import KeySelector, KeySelectorLike, check_function
 from penstock.dataflow.types import check_type_info
 
 __all__ = ["KeyFields", "check_key_selector", "declared_key_type"]
@@ -16,8 +14,8 @@ KeyFields = int | str | tuple[int | str, ...]
 
 
 def check_key_selector(
-    key_selector: Any, *more_fields: Any, key_type: Any = None, method: str = "key_by"
-) -> Any:
+    key_selector: object, *more_fields: object, key_type: object = None, method: str = "key_by"
+) -> KeySelectorLike:
     """Return the function that returns the key of a record.
 
     Arguments:
@@ -39,7 +37,8 @@ def check_key_selector(
                 f"{method} takes one function, or positions and names of fields, and got "
                 f"{key_selector!r} with {', '.join(map(repr, more_fields))}"
             )
-        return check_function(key_selector, KeySelector, method)
+        checked: KeySelectorLike = check_function(key_selector, KeySelector, method)
+        return checked
     if not isinstance(key_selector, tuple):
         return values_of(method, [key_selector, *more_fields])
     if not key_selector or more_fields:
@@ -47,7 +46,7 @@ def check_key_selector(
     return values_of(method, key_selector, as_tuple=True)
 
 
-def declared_key_type(more_fields: tuple[Any, ...], key_type: Any) -> Any:
+def declared_key_type(more_fields: tuple[object, ...], key_type: object) -> object:
     """Return the type of the key that a program declares, or None.
 
     Arguments:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Literal, NoReturn, overload
+from typing import Generic, Literal, NoReturn, overload
 
 from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of, whole_number
@@ -15,6 +15,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import (
     JoinFunction,
     KeyedProcessFunction,
+    KeySelectorLike,
     ReduceFunction,
     check_function,
 )
@@ -38,7 +39,7 @@ from penstock.dataflow.streams.record_functions import StatefulMap, TopK
 from penstock.dataflow.streams.state_tracking import StateTracking
 from penstock.dataflow.streams.windowed_stream import WindowedStream, count_windows, time_windows
 from penstock.dataflow.time import TimeDomain
-from penstock.dataflow.type_variables import K_co, R, T_co, V
+from penstock.dataflow.type_variables import K_co, R, T_co, UserValue, V
 from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows import CountWindow, WindowAssigner
 from penstock.dataflow.windows.window import W
@@ -75,8 +76,8 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         self,
         environment: BaseEnvironment,
         outputs: Sequence[OperatorOutput],
-        selector: Any,
-        key_type: Any = None,
+        selector: KeySelectorLike,
+        key_type: object = None,
     ) -> None:
         super().__init__(environment, outputs)
         self._selector, self._key_type = selector, key_type
@@ -84,7 +85,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
     # ---- functions with keyed state
 
     def process(  # type: ignore[override]
-        self, func: KeyedProcessFunction[K_co, T_co, R], output_type: Any = None
+        self, func: KeyedProcessFunction[K_co, T_co, R], output_type: object = None
     ) -> DataStream[R]:
         """Add an operator that runs a `KeyedProcessFunction`, which has keyed state.
 
@@ -169,7 +170,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
     # ---- rolling aggregations
 
     def reduce(
-        self, func: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co], output_type: Any = None
+        self, func: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co], output_type: object = None
     ) -> DataStream[T_co]:
         """Combine the records of each key with `func`, and emit the result after each record.
 
@@ -231,7 +232,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         """Count the records of each key, and emit a pair (key, count so far) for each record."""
         return self._emitting(add_count(self._input))
 
-    def top_k(self, k: int, by: Any = None) -> DataStream[tuple[K_co, list[T_co]]]:
+    def top_k(self, k: int, by: object = None) -> DataStream[tuple[K_co, list[T_co]]]:
         """Emit (key, its `k` best records) whenever these have changed. The best one comes first.
 
         If two records have equal values, the earlier one is better.
@@ -289,7 +290,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
 
     # ---- joins
 
-    def interval_join(self, other_stream: KeyedStream[Any, R]) -> IntervalJoin[T_co, R]:
+    def interval_join(self, other_stream: KeyedStream[UserValue, R]) -> IntervalJoin[T_co, R]:
         """Join each record with records of another stream whose event times are near its own.
 
             orders.key_by(lambda o: o.id).interval_join(payments.key_by(lambda p: p.order)) \\
@@ -312,7 +313,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
     @overload
     def as_of_join(
         self,
-        versions: KeyedStream[Any, V],
+        versions: KeyedStream[UserValue, V],
         *,
         how: Literal["inner", "left"] = "inner",
         function: None = None,
@@ -322,7 +323,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
     @overload
     def as_of_join(
         self,
-        versions: KeyedStream[Any, V],
+        versions: KeyedStream[UserValue, V],
         *,
         how: Literal["inner", "left"] = "inner",
         function: JoinFunction[T_co, V, R] | Callable[[T_co, V], R],
@@ -331,12 +332,12 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
 
     def as_of_join(
         self,
-        versions: KeyedStream[Any, Any],
+        versions: KeyedStream[UserValue, UserValue],
         *,
         how: Literal["inner", "left"] = "inner",
-        function: Any = None,
+        function: object = None,
         late_tag: OutputTag[T_co] | None = None,
-    ) -> DataStream[Any]:
+    ) -> DataStream:
         """Join each record with the version of its key that is valid at its event time.
 
             orders.key_by(lambda o: o.currency).as_of_join(
@@ -379,8 +380,8 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
     ) -> DataStream[R]: ...
 
     def join_history(
-        self, past: DurationLike, func: Any = None, late_tag: OutputTag[T_co] | None = None
-    ) -> DataStream[Any]:
+        self, past: DurationLike, func: UserValue = None, late_tag: OutputTag[T_co] | None = None
+    ) -> DataStream:
         """Join each record with the earlier records of its key, and emit the result of `func`.
 
             payments.key_by("card").join_history(
@@ -434,17 +435,17 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         """Raise a `GraphError`: the partitioning of a keyed stream is fixed."""
         _refuse("global_")
 
-    def broadcast(self, *state_descriptors: Any) -> NoReturn:
+    def broadcast(self, *state_descriptors: object) -> NoReturn:
         """Raise a `GraphError`: the partitioning of a keyed stream is fixed."""
         del state_descriptors
         _refuse("broadcast")
 
-    def partition_custom(self, partitioner: Any, key_selector: Any) -> NoReturn:
+    def partition_custom(self, partitioner: object, key_selector: object) -> NoReturn:
         """Raise a `GraphError`: the partitioning of a keyed stream is fixed."""
         del partitioner, key_selector
         _refuse("partition_custom")
 
-    def _check_keyed(self, method: str, other: Any) -> None:
+    def _check_keyed(self, method: str, other: object) -> None:
         """Raise a `GraphError` unless this stream can be joined with `other` by key."""
         if not isinstance(other, KeyedStream):
             hint = ": call key_by on it" if hasattr(other, "key_by") else ""
@@ -460,5 +461,5 @@ def _refuse(method: str) -> NoReturn:
     )
 
 
-def _pair(record: Any, earlier: list[Any]) -> tuple[Any, list[Any]]:
+def _pair(record: UserValue, earlier: list[UserValue]) -> tuple[UserValue, list[UserValue]]:
     return record, earlier

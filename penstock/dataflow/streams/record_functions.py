@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from penstock.dataflow.functions import FilterFunction, KeyedProcessFunction, MapFunction
 from penstock.dataflow.state import (
@@ -18,6 +17,7 @@ from penstock.dataflow.state import (
     ValueStateDescriptor,
 )
 from penstock.dataflow.time import MAX_WATERMARK
+from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.windows import AggregateFunction
 
 __all__ = ["FinalTopK", "FirstOfKey", "RandomSample", "StatefulMap", "TopK", "TopKAggregate"]
@@ -31,14 +31,18 @@ class StatefulMap(MapFunction):
         initial: the first state of each key, or a function without arguments that returns it.
     """
 
-    def __init__(self, function: Callable[[Any, Any], tuple[Any, Any]], initial: Any) -> None:
+    def __init__(
+        self,
+        function: Callable[[UserValue, UserValue], tuple[UserValue, UserValue]],
+        initial: object,
+    ) -> None:
         self._function, self._initial = function, initial
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Get the state of the keys."""
         self._state = runtime_context.get_state(ValueStateDescriptor("state"))
 
-    def map(self, value: Any) -> Any:
+    def map(self, value: UserValue) -> UserValue:
         """Update the state of the record's key, and return the result of the function."""
         state = self._state.value()
         if state is None:
@@ -73,7 +77,7 @@ class FirstOfKey(FilterFunction):
             descriptor.enable_time_to_live(self._ttl)
         self._seen = runtime_context.get_state(descriptor)
 
-    def filter(self, value: Any) -> bool:
+    def filter(self, value: UserValue) -> bool:
         """Return whether this is the first record of its key."""
         del value
         if self._seen.value() is not None:
@@ -102,7 +106,7 @@ class RandomSample(FilterFunction, CheckpointedFunction):
         if self._seed is not None and not self._restored:
             self._random.seed(f"{self._seed} {runtime_context.get_index_of_this_subtask()}")
 
-    def filter(self, value: Any) -> bool:
+    def filter(self, value: UserValue) -> bool:
         """Return whether the record belongs to the sample."""
         del value
         return self._random.random() < self._fraction
@@ -134,10 +138,10 @@ class _Ranking:
         by: a function that returns the value by which records are compared.
     """
 
-    def __init__(self, k: int, by: Callable[[Any], Any]) -> None:
+    def __init__(self, k: int, by: Callable[[UserValue], UserValue]) -> None:
         self._k, self._by = k, by
 
-    def inserted(self, best: list[Any], record: Any) -> list[Any]:
+    def inserted(self, best: list[UserValue], record: UserValue) -> list[UserValue]:
         """Return a new list that contains the record, or the same list if its value is too low."""
         value, by = self._by(record), self._by
         # If two records have equal values, the earlier one is better.
@@ -154,7 +158,7 @@ class TopK(KeyedProcessFunction):
         by: a function that returns the value by which records are compared.
     """
 
-    def __init__(self, k: int, by: Callable[[Any], Any]) -> None:
+    def __init__(self, k: int, by: Callable[[UserValue], UserValue]) -> None:
         self._arguments = k, by
         self._inserted = _Ranking(k, by).inserted
 
@@ -163,8 +167,8 @@ class TopK(KeyedProcessFunction):
         self._best = runtime_context.get_state(ValueStateDescriptor("best"))
 
     def process_element(
-        self, value: Any, ctx: KeyedProcessFunction.Context
-    ) -> Iterator[tuple[Any, list[Any]]]:
+        self, value: UserValue, ctx: KeyedProcessFunction.Context
+    ) -> Iterator[tuple[UserValue, list[UserValue]]]:
         """Insert a record. If it is among the best ones, emit these."""
         before = self._best.value() or []
         best = self._inserted(before, value)
@@ -177,8 +181,8 @@ class TopK(KeyedProcessFunction):
         return FinalTopK(*self._arguments)
 
     def _changed(
-        self, best: list[Any], ctx: KeyedProcessFunction.Context
-    ) -> Iterable[tuple[Any, list[Any]]]:
+        self, best: list[UserValue], ctx: KeyedProcessFunction.Context
+    ) -> Iterable[tuple[UserValue, list[UserValue]]]:
         return [(ctx.get_current_key(), best)]
 
 
@@ -186,15 +190,15 @@ class FinalTopK(TopK):
     """Emits (key, its best records) when the input has ended. Arguments are those of `TopK`."""
 
     def _changed(
-        self, best: list[Any], ctx: KeyedProcessFunction.Context
-    ) -> Iterable[tuple[Any, list[Any]]]:
+        self, best: list[UserValue], ctx: KeyedProcessFunction.Context
+    ) -> Iterable[tuple[UserValue, list[UserValue]]]:
         del best
         ctx.timer_service().register_event_time_timer(MAX_WATERMARK)
         return ()
 
     def on_timer(
         self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext
-    ) -> Iterator[tuple[Any, list[Any]]]:
+    ) -> Iterator[tuple[UserValue, list[UserValue]]]:
         """Emit the best records of a key at the end of the input."""
         del timestamp
         yield ctx.get_current_key(), self._best.value() or []
@@ -205,22 +209,22 @@ class TopKAggregate(AggregateFunction):
 
     merges_panes = True
 
-    def __init__(self, k: int, by: Callable[[Any], Any]) -> None:
+    def __init__(self, k: int, by: Callable[[UserValue], UserValue]) -> None:
         self._inserted = _Ranking(k, by).inserted
 
-    def create_accumulator(self) -> list[Any]:
+    def create_accumulator(self) -> list[UserValue]:
         """Return an empty list."""
         return []
 
-    def add(self, value: Any, accumulator: list[Any]) -> list[Any]:
+    def add(self, value: UserValue, accumulator: list[UserValue]) -> list[UserValue]:
         """Return the best records with one more."""
         return self._inserted(accumulator, value)
 
-    def get_result(self, accumulator: list[Any]) -> list[Any]:
+    def get_result(self, accumulator: list[UserValue]) -> list[UserValue]:
         """Return the best records, the best one first."""
         return accumulator
 
-    def merge(self, acc_a: list[Any], acc_b: list[Any]) -> list[Any]:
+    def merge(self, acc_a: list[UserValue], acc_b: list[UserValue]) -> list[UserValue]:
         """Return the best records of two lists."""
         for record in acc_b:
             acc_a = self._inserted(acc_a, record)

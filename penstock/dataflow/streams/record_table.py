@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import import_module
-from typing import Any
 
+from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.types import Row
 
 __all__ = ["RecordTable"]
@@ -29,7 +29,7 @@ class RecordTable:
         more: whether the stream has more records.
     """
 
-    def __init__(self, records: Sequence[Any], more: bool = False) -> None:
+    def __init__(self, records: Sequence[UserValue], more: bool = False) -> None:
         self.records, self.more = records, more
         self._rows = [_fields(record) for record in records]
         #: The names of the columns.
@@ -71,7 +71,7 @@ class RecordTable:
             console.print(self)
         return capture.get() + self.footer
 
-    def __rich__(self) -> Any:
+    def __rich__(self) -> object:
         from rich.table import Table
         from rich.text import Text
 
@@ -92,7 +92,7 @@ class RecordTable:
         return f"{table}<p>{self.footer}</p>"
 
 
-def _fields(record: Any) -> dict[str, Any]:
+def _fields(record: UserValue) -> dict[str, UserValue]:
     """Return the fields of a record by the names of their columns."""
     if isinstance(record, Mapping):
         return {str(name): value for name, value in record.items()}
@@ -106,6 +106,6 @@ def _fields(record: Any) -> dict[str, Any]:
     return {"value": record}
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= _MAX_WIDTH else f"{text[:_MAX_WIDTH]}…"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.functions import KeyedProcessFunction
 from penstock.dataflow.state import RuntimeContext, ValueStateDescriptor
 from penstock.dataflow.time import MAX_WATERMARK
+from penstock.dataflow.type_variables import UserValue
 
 __all__ = ["StateTracking"]
 
@@ -35,8 +35,8 @@ class StateTracking(KeyedProcessFunction):
 
     def __init__(
         self,
-        initialize: Callable[[Any, Any], Any],
-        update: Callable[[Any, Any, Any], Any],
+        initialize: Callable[[UserValue, UserValue], UserValue],
+        update: Callable[[UserValue, UserValue, UserValue], UserValue],
         timeout_ms: int | None,
         by_event_time: bool,
     ) -> None:
@@ -50,8 +50,8 @@ class StateTracking(KeyedProcessFunction):
         self._operator = runtime_context.get_task_name()
 
     def process_element(
-        self, value: Any, ctx: KeyedProcessFunction.Context
-    ) -> Iterator[tuple[Any, Any]]:
+        self, value: UserValue, ctx: KeyedProcessFunction.Context
+    ) -> Iterator[tuple[UserValue, UserValue]]:
         """Update the state of the event's key."""
         key, now = ctx.get_current_key(), self._now(ctx)
         tracked = self._tracked.value()
@@ -81,7 +81,7 @@ class StateTracking(KeyedProcessFunction):
 
     def on_timer(
         self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext
-    ) -> Iterator[tuple[Any, Any]]:
+    ) -> Iterator[tuple[UserValue, UserValue]]:
         """End the state of the key, unless the key had another event after the timer was set."""
         tracked = self._tracked.value()
         if tracked is None or tracked[2] != timestamp:
@@ -122,7 +122,7 @@ class StateTracking(KeyedProcessFunction):
         else:
             timers.register_processing_time_timer(time)
 
-    def _forget(self, tracked: list[Any] | None, ctx: KeyedProcessFunction.Context) -> None:
+    def _forget(self, tracked: list[UserValue] | None, ctx: KeyedProcessFunction.Context) -> None:
         """Remove the state of the key, and its timer."""
         if tracked is None:
             return
@@ -135,7 +135,7 @@ class StateTracking(KeyedProcessFunction):
                 timers.delete_processing_time_timer(tracked[2])
 
 
-def _has_ended(tracked: list[Any], now: int) -> bool:
+def _has_ended(tracked: list[UserValue], now: int) -> bool:
     """Return whether a state has ended at a time. A state without an end does not end."""
     end: int | None = tracked[1]
     return end is not None and now >= end

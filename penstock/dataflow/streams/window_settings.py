@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import logging
-from typing import Any, Generic, NoReturn, Self
+from typing import Generic, NoReturn, Self
 
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function, check_methods
-from penstock.dataflow.type_variables import T_co
+from penstock.dataflow.type_variables import T, T_co, UserValue
 from penstock.dataflow.windows.evictors import Evictor
 from penstock.dataflow.windows.other_triggers import NeverTrigger
 from penstock.dataflow.windows.trigger import Trigger
@@ -90,7 +90,7 @@ class WindowSettings(Generic[T_co, W]):
         self._allowed_lateness = milliseconds_of("allowed_lateness", time_ms)
         return self
 
-    def _operation(self, **parts: Any) -> WindowOperation:
+    def _operation(self, **parts: UserValue) -> WindowOperation:
         """Return the operation of a window with these settings.
 
         Arguments:
@@ -116,12 +116,12 @@ class WindowSettings(Generic[T_co, W]):
         )
 
 
-def own(function: Any) -> Any:
+def own(function: T) -> T:
     """Return a copy of a rich function, which the program may use for other operators, too."""
     return copy.copy(function) if isinstance(function, Function) else function
 
 
-def _refuse_assigner(assigner: Any) -> NoReturn:
+def _refuse_assigner(assigner: object) -> NoReturn:
     hint = ""
     if isinstance(assigner, type) and issubclass(assigner, WindowAssigner):
         makers = [name for name in ("of", "with_gap", "create") if hasattr(assigner, name)]

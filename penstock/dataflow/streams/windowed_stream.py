@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeAlias, overload
 
 from penstock.dataflow.arguments.durations import DurationLike, whole_number
 from penstock.dataflow.arguments.fields import value_of
@@ -16,7 +16,7 @@ from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
 from penstock.dataflow.streams.building import add_window, add_window_of_all
 from penstock.dataflow.streams.record_functions import TopKAggregate
 from penstock.dataflow.streams.window_settings import WindowSettings, own
-from penstock.dataflow.type_variables import K, K_co, R, T_co
+from penstock.dataflow.type_variables import K, K_co, R, T_co, UserValue
 from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows import (
     AggregateFunction,
@@ -138,7 +138,7 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W]
         """Emit the record with the largest field; the first one if fields are equal."""
         return self._add(FieldChoice(position_to_max_by, operator.gt))
 
-    def top_k(self, k: int, by: Any = None) -> DataStream[list[T_co]]:
+    def top_k(self, k: int, by: object = None) -> DataStream[list[T_co]]:
         """Emit a list of the `k` best records of each window, the best one first.
 
         If two records have equal values, the earlier one is better.
@@ -156,8 +156,8 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W]
     # ---- methods whose types the subclasses have
 
     def _reduce(
-        self, reduce_function: Any, window_function: Any, output_type: Any, inverse: Any
-    ) -> DataStream[Any]:
+        self, reduce_function: object, window_function: object, output_type: object, inverse: object
+    ) -> DataStream:
         check_type_info("output_type", output_type)
         combine = check_function(reduce_function, ReduceFunction, "reduce")
         if inverse is not None:
@@ -166,11 +166,11 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W]
 
     def _aggregate(
         self,
-        aggregate_function: Any,
-        window_function: Any,
-        accumulator_type: Any,
-        output_type: Any,
-    ) -> DataStream[Any]:
+        aggregate_function: object,
+        window_function: object,
+        accumulator_type: object,
+        output_type: object,
+    ) -> DataStream:
         check_type_info("accumulator_type", accumulator_type)
         check_type_info("output_type", output_type)
         if not isinstance(aggregate_function, AggregateFunction):
@@ -184,7 +184,7 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W]
             )
         return self._add(aggregate_function, window_function, output_type)
 
-    def _process(self, process_window_function: Any, output_type: Any) -> DataStream[Any]:
+    def _process(self, process_window_function: object, output_type: object) -> DataStream:
         check_type_info("output_type", output_type)
         if not isinstance(process_window_function, self._process_class):
             raise GraphError(
@@ -193,7 +193,7 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W]
             )
         return self._add(None, process_window_function, output_type)
 
-    def _apply(self, window_function: Any, output_type: Any) -> DataStream[Any]:
+    def _apply(self, window_function: object, output_type: object) -> DataStream:
         check_type_info("output_type", output_type)
         if isinstance(window_function, self._process_class):
             raise GraphError(
@@ -205,11 +205,11 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W]
 
     def _add(
         self,
-        aggregator: Any,
-        window_function: Any = None,
-        output_type: Any = None,
-        inverse: Any = None,
-    ) -> DataStream[Any]:
+        aggregator: object,
+        window_function: object = None,
+        output_type: object = None,
+        inverse: object = None,
+    ) -> DataStream:
         """Add the operator of the window, and return the stream of its results."""
         if window_function is not None:
             window_function = self._checked_window_function("the window function", window_function)
@@ -223,12 +223,12 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W]
         add = add_window if self._keyed else add_window_of_all
         return self._stream._emitting(add(self._stream._input, operation), output_type)
 
-    def _checked_window_function(self, method: str, function: Any) -> Any:
+    def _checked_window_function(self, method: str, function: object) -> UserValue:
         if isinstance(function, self._process_class):
             return function
         return check_function(function, self._window_class, method)
 
-    def _check_inverse(self, inverse: Any) -> None:
+    def _check_inverse(self, inverse: object) -> None:
         check_function(inverse, ReduceFunction, "inverse")
         if not isinstance(self._assigner, _INVERTIBLE):
             raise GraphError(
@@ -259,7 +259,7 @@ class WindowedStream(BaseWindowedStream[T_co, W], Generic[K_co, T_co, W]):
         self,
         reduce_function: _Reducer[T_co],
         window_function: None = None,
-        output_type: Any = None,
+        output_type: object = None,
         *,
         inverse: _Reducer[T_co] | None = None,
     ) -> DataStream[T_co]: ...
@@ -269,7 +269,7 @@ class WindowedStream(BaseWindowedStream[T_co, W], Generic[K_co, T_co, W]):
         self,
         reduce_function: _Reducer[T_co],
         window_function: _AnyWindow[T_co, R, K_co, W],
-        output_type: Any = None,
+        output_type: object = None,
         *,
         inverse: _Reducer[T_co] | None = None,
     ) -> DataStream[R]: ...
@@ -277,11 +277,11 @@ class WindowedStream(BaseWindowedStream[T_co, W], Generic[K_co, T_co, W]):
     def reduce(
         self,
         reduce_function: _Reducer[T_co],
-        window_function: Any = None,
-        output_type: Any = None,
+        window_function: object = None,
+        output_type: object = None,
         *,
         inverse: _Reducer[T_co] | None = None,
-    ) -> DataStream[Any]:
+    ) -> DataStream:
         """Combine the records of each window to one record.
 
         Arguments:
@@ -303,28 +303,28 @@ class WindowedStream(BaseWindowedStream[T_co, W], Generic[K_co, T_co, W]):
     @overload
     def aggregate(
         self,
-        aggregate_function: AggregateFunction[T_co, Any, R],
+        aggregate_function: AggregateFunction[T_co, UserValue, R],
         window_function: None = None,
-        accumulator_type: Any = None,
-        output_type: Any = None,
+        accumulator_type: object = None,
+        output_type: object = None,
     ) -> DataStream[R]: ...
 
     @overload
     def aggregate(
         self,
-        aggregate_function: AggregateFunction[T_co, Any, K],
+        aggregate_function: AggregateFunction[T_co, UserValue, K],
         window_function: _AnyWindow[K, R, K_co, W],
-        accumulator_type: Any = None,
-        output_type: Any = None,
+        accumulator_type: object = None,
+        output_type: object = None,
     ) -> DataStream[R]: ...
 
     def aggregate(
         self,
-        aggregate_function: AggregateFunction[T_co, Any, Any],
-        window_function: Any = None,
-        accumulator_type: Any = None,
-        output_type: Any = None,
-    ) -> DataStream[Any]:
+        aggregate_function: AggregateFunction[T_co, UserValue, UserValue],
+        window_function: object = None,
+        accumulator_type: object = None,
+        output_type: object = None,
+    ) -> DataStream:
         """Combine the records of each window in an accumulator.
 
         Arguments:
@@ -343,7 +343,7 @@ class WindowedStream(BaseWindowedStream[T_co, W], Generic[K_co, T_co, W]):
     def process(
         self,
         process_window_function: ProcessWindowFunction[T_co, R, K_co, W],
-        output_type: Any = None,
+        output_type: object = None,
     ) -> DataStream[R]:
         """Call a function with all records of each window, and with its context.
 
@@ -357,7 +357,7 @@ class WindowedStream(BaseWindowedStream[T_co, W], Generic[K_co, T_co, W]):
         return self._process(process_window_function, output_type)
 
     def apply(
-        self, window_function: _ApplyWindow[T_co, R, K_co, W], output_type: Any = None
+        self, window_function: _ApplyWindow[T_co, R, K_co, W], output_type: object = None
     ) -> DataStream[R]:
         """Call a function with all records of each window.
 
@@ -395,7 +395,7 @@ class AllWindowedStream(BaseWindowedStream[T_co, W], Generic[T_co, W]):
         self,
         reduce_function: _Reducer[T_co],
         window_function: None = None,
-        output_type: Any = None,
+        output_type: object = None,
         *,
         inverse: _Reducer[T_co] | None = None,
     ) -> DataStream[T_co]: ...
@@ -405,7 +405,7 @@ class AllWindowedStream(BaseWindowedStream[T_co, W], Generic[T_co, W]):
         self,
         reduce_function: _Reducer[T_co],
         window_function: _AnyAllWindow[T_co, R, W],
-        output_type: Any = None,
+        output_type: object = None,
         *,
         inverse: _Reducer[T_co] | None = None,
     ) -> DataStream[R]: ...
@@ -413,46 +413,46 @@ class AllWindowedStream(BaseWindowedStream[T_co, W], Generic[T_co, W]):
     def reduce(
         self,
         reduce_function: _Reducer[T_co],
-        window_function: Any = None,
-        output_type: Any = None,
+        window_function: object = None,
+        output_type: object = None,
         *,
         inverse: _Reducer[T_co] | None = None,
-    ) -> DataStream[Any]:
+    ) -> DataStream:
         """Combine the records of each window to one record; see `WindowedStream.reduce`."""
         return self._reduce(reduce_function, window_function, output_type, inverse)
 
     @overload
     def aggregate(
         self,
-        aggregate_function: AggregateFunction[T_co, Any, R],
+        aggregate_function: AggregateFunction[T_co, UserValue, R],
         window_function: None = None,
-        accumulator_type: Any = None,
-        output_type: Any = None,
+        accumulator_type: object = None,
+        output_type: object = None,
     ) -> DataStream[R]: ...
 
     @overload
     def aggregate(
         self,
-        aggregate_function: AggregateFunction[T_co, Any, K],
+        aggregate_function: AggregateFunction[T_co, UserValue, K],
         window_function: _AnyAllWindow[K, R, W],
-        accumulator_type: Any = None,
-        output_type: Any = None,
+        accumulator_type: object = None,
+        output_type: object = None,
     ) -> DataStream[R]: ...
 
     def aggregate(
         self,
-        aggregate_function: AggregateFunction[T_co, Any, Any],
-        window_function: Any = None,
-        accumulator_type: Any = None,
-        output_type: Any = None,
-    ) -> DataStream[Any]:
+        aggregate_function: AggregateFunction[T_co, UserValue, UserValue],
+        window_function: object = None,
+        accumulator_type: object = None,
+        output_type: object = None,
+    ) -> DataStream:
         """Combine the records of each window in an accumulator; see `WindowedStream.aggregate`."""
         return self._aggregate(aggregate_function, window_function, accumulator_type, output_type)
 
     def process(
         self,
         process_window_function: ProcessAllWindowFunction[T_co, R, W],
-        output_type: Any = None,
+        output_type: object = None,
     ) -> DataStream[R]:
         """Call a `ProcessAllWindowFunction` with all records of each window, and its context.
 
@@ -461,7 +461,7 @@ class AllWindowedStream(BaseWindowedStream[T_co, W], Generic[T_co, W]):
         return self._process(process_window_function, output_type)
 
     def apply(
-        self, window_function: _ApplyAllWindow[T_co, R, W], output_type: Any = None
+        self, window_function: _ApplyAllWindow[T_co, R, W], output_type: object = None
     ) -> DataStream[R]:
         """Call a function with all records of each window.
 
@@ -471,14 +471,16 @@ class AllWindowedStream(BaseWindowedStream[T_co, W], Generic[T_co, W]):
         return self._apply(window_function, output_type)
 
 
-def count_windows(size: int, slide: int) -> WindowAssigner[Any, CountWindow]:
+def count_windows(size: int, slide: int) -> WindowAssigner[UserValue, CountWindow]:
     """Return the assigner for windows of a number of records."""
     if slide == 0:
         return CountTumblingWindowAssigner(size)
     return CountSlidingWindowAssigner(size, slide)
 
 
-def time_windows(size: DurationLike, slide: DurationLike | None) -> WindowAssigner[Any, TimeWindow]:
+def time_windows(
+    size: DurationLike, slide: DurationLike | None
+) -> WindowAssigner[UserValue, TimeWindow]:
     """Return the assigner of event-time windows that slide, or that tumble if `slide` is None."""
     if slide is None:
         return TumblingEventTimeWindows.of(size)
