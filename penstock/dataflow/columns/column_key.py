@@ -82,7 +82,7 @@ def column_named(batch: pa.RecordBatch, name: str) -> pa.Array:
     return batch.column(index)
 
 
-def key_columns(keys: list[UserValue], width: int) -> list[list[UserValue]]:
+def key_columns(keys: list[UserValue], width: int) -> list[list[object]]:
     """Return the values of each column of keys.
 
     Arguments:
@@ -185,7 +185,7 @@ def distinct_values(column: pa.Array, name: str) -> DistinctKeys:
     if not (pa.types.is_floating(column.type) or pa.types.is_temporal(column.type)):
         return DistinctKeys(codes, values)
     # Values that differ in Arrow may be equal in Python, such as 0.0 and -0.0.
-    places: dict[UserValue, int] = {}
+    places: dict[object, int] = {}
     place_of = np.array([places.setdefault(value, len(places)) for value in values], codes.dtype)
     if len(places) == len(values):
         return DistinctKeys(codes, values)

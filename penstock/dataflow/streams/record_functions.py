@@ -77,7 +77,7 @@ class FirstOfKey(FilterFunction):
             descriptor.enable_time_to_live(self._ttl)
         self._seen = runtime_context.get_state(descriptor)
 
-    def filter(self, value: UserValue) -> bool:
+    def filter(self, value: object) -> bool:
         """Return whether this is the first record of its key."""
         del value
         if self._seen.value() is not None:
@@ -106,7 +106,7 @@ class RandomSample(FilterFunction, CheckpointedFunction):
         if self._seed is not None and not self._restored:
             self._random.seed(f"{self._seed} {runtime_context.get_index_of_this_subtask()}")
 
-    def filter(self, value: UserValue) -> bool:
+    def filter(self, value: object) -> bool:
         """Return whether the record belongs to the sample."""
         del value
         return self._random.random() < self._fraction
