@@ -32,14 +32,9 @@ if TYPE_CHECKING:
         SocketSource,
         TextLines,
     )
-    from penstock.connectors.bases import (
-        Batch,
-        BatchSink,
-        PollingSource,
-        SplitPoller,
-        TransactionalSink,
-    )
+    from penstock.connectors.batch_sink import Batch, BatchSink, TransactionalSink
     from penstock.connectors.columns import ArrowSource, ParquetSink, ParquetSource
+    from penstock.connectors.polling_source import PollingSource, SplitPoller
     from penstock.dataflow.async_io import (
         AsyncFunction,
         AsyncRetryPredicate,

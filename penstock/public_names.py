@@ -10,8 +10,9 @@ _WHERE = {
         "IterableSource JsonLines NumberSequenceSource PrintSink SequenceSource "
         "SocketSource TextLines"
     ),
-    "penstock.connectors.bases": "Batch BatchSink PollingSource SplitPoller TransactionalSink",
+    "penstock.connectors.batch_sink": "Batch BatchSink TransactionalSink",
     "penstock.connectors.columns": "ArrowSource ParquetSink ParquetSource",
+    "penstock.connectors.polling_source": "PollingSource SplitPoller",
     "penstock.dataflow.async_io": (
         "AsyncFunction AsyncRetryPredicate AsyncRetryStrategy async_retry_predicates"
     ),
