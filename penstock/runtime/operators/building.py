@@ -15,7 +15,7 @@ from penstock.dataflow.operators.operator_spec import OperatorSpec
 from penstock.dataflow.sink import Sink, SinkWriter
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.user_code.async_calls.caller import AsyncCaller
+from penstock.runtime.user_code.async_caller import AsyncCaller
 
 __all__ = ["Builder", "OperatorPlace", "TaskServices", "keyed", "stateless"]
 

@@ -47,8 +47,8 @@ from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescrip
 from penstock.runtime.taskmanager.protocol_choice import snapshot_protocol
 from penstock.runtime.taskmanager.task_runner import TaskRunner
 from penstock.runtime.taskmanager.task_signals import TaskSignals
-from penstock.runtime.user_code.async_calls.caller import AsyncCaller
-from penstock.runtime.user_code.async_calls.caller_factory import CallerFactory
+from penstock.runtime.user_code.async_caller import AsyncCaller
+from penstock.runtime.user_code.async_caller_factory import CallerFactory
 from penstock.runtime.user_code.edge_functions import EdgeFunction, EdgeFunctions
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.metadata.handles import OWN_INPUT

@@ -35,7 +35,7 @@ from penstock.runtime.taskmanager.state_restorer import StateRestorer
 from penstock.runtime.taskmanager.task_factory import TaskFactory
 from penstock.runtime.taskmanager.task_runner import TaskRunner
 from penstock.runtime.taskmanager.task_slot import TaskSlot
-from penstock.runtime.user_code.async_calls.caller_factory import CallerFactory
+from penstock.runtime.user_code.async_caller_factory import CallerFactory
 from penstock.runtime.user_code.errors import is_user_error, user_traceback
 from penstock.runtime.user_code.process_logging import LogAttributes
 from penstock.runtime.user_code.python_environment import PythonEnvironment

@@ -31,7 +31,7 @@ from penstock.runtime.operators.building import OperatorPlace
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.requests import Held, OperatorRequests
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
-from penstock.runtime.user_code.async_calls.caller import AsyncCaller, Outcome
+from penstock.runtime.user_code.async_caller import AsyncCaller, Outcome
 from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.metadata.handles import StateMode
 from penstock.snapshot.state.operator_state import OperatorStateSnapshot

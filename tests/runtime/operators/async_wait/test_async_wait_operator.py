@@ -19,7 +19,7 @@ from penstock.runtime.operators.requests import Held
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
-from penstock.runtime.user_code.async_calls.caller import Outcome
+from penstock.runtime.user_code.async_caller import Outcome
 from penstock.snapshot.state.operator_state import OperatorStateBackend, redistribute
 
 CODEC = Codec(TypeRegistry())

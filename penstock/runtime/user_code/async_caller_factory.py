@@ -8,11 +8,11 @@ import trio
 
 from penstock.dataflow.async_io import RunIn
 from penstock.runtime.system.threads import Offload
-from penstock.runtime.user_code.async_calls.caller import AsyncCaller
-from penstock.runtime.user_code.async_calls.trio_caller import ThreadCaller, TrioCaller
+from penstock.runtime.user_code.async_caller import AsyncCaller
+from penstock.runtime.user_code.trio_caller import ThreadCaller, TrioCaller
 
 if TYPE_CHECKING:
-    from penstock.runtime.user_code.async_calls.asyncio_caller import AsyncioCaller
+    from penstock.runtime.user_code.asyncio_caller import AsyncioCaller
 
 __all__ = ["CallerFactory"]
 
@@ -37,7 +37,7 @@ class CallerFactory:
             return ThreadCaller(self._nursery, self._offload)
         if self._asyncio is None:
             # Only here, because most workers need no asyncio.
-            from penstock.runtime.user_code.async_calls.asyncio_caller import AsyncioCaller
+            from penstock.runtime.user_code.asyncio_caller import AsyncioCaller
 
             self._asyncio = AsyncioCaller()
         return self._asyncio

@@ -20,7 +20,7 @@ from typing import Any
 
 import trio
 
-from penstock.runtime.user_code.async_calls.caller import Outcome
+from penstock.runtime.user_code.async_caller import Outcome
 
 __all__ = ["AsyncioCaller"]
 

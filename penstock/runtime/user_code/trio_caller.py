@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from penstock.runtime.system.threads import Offload
-from penstock.runtime.user_code.async_calls.caller import Outcome
+from penstock.runtime.user_code.async_caller import Outcome
 from penstock.runtime.user_code.errors import is_user_error
 
 __all__ = ["ThreadCaller", "TrioCaller"]
