@@ -1,6 +1,6 @@
 """Watermarks in small loops, in every order in which the tasks can run.
 
-The support of `tests/runtime/task/loops/test_loop_interleavings.py`, which says what is looked for
+The support of `tests/runtime/task/test_loop_interleavings.py`, which says what is looked for
 and how. Only `LoopWatermarks` is real here: channels are tuples, and a task forwards records and
 sets timers. A world is a tuple, so that worlds that are alike are looked at once.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.dataflow.time.watermark import MIN_WATERMARK
 from penstock.runtime.network.loop_probe import LoopProbe, ProbeRequest
-from penstock.runtime.task.loops.loop_watermarks import (
+from penstock.runtime.task.loop_watermarks import (
     AdvanceInside,
     LoopTimeCommand,
     LoopWatermarks,

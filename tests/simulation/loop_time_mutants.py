@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.dataflow.time.watermark import MIN_WATERMARK
 from penstock.runtime.network.loop_probe import NOTHING, LoopProbe, ProbeRequest
-from penstock.runtime.task.loops.loop_watermarks import (
+from penstock.runtime.task.loop_watermarks import (
     AdvanceInside,
     LoopTimeCommand,
     LoopWatermarks,

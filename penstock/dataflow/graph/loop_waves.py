@@ -1,7 +1,7 @@
 """Derive from the graph of a loop how its tasks handle event time.
 
 Waves of probes decide which watermarks may be released in a loop
-(`penstock.runtime.task.loops.loop_watermarks`). Without its back-edges, a loop is acyclic. Its
+(`penstock.runtime.task.loop_watermarks`). Without its back-edges, a loop is acyclic. Its
 *first* chains have no regular input from inside of the loop, and begin the waves.
 """
 

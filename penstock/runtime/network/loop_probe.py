@@ -1,6 +1,6 @@
 """The elements with which the tasks of a loop find out which watermarks they may release.
 
-`penstock/runtime/task/loops/loop_watermarks.py` explains how. The elements stay in the loop.
+`penstock/runtime/task/loop_watermarks.py` explains how. The elements stay in the loop.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from penstock.runtime.task.activities.mail import (
 )
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.end_of_input import EndOfInputTracker
-from penstock.runtime.task.loops.loop_time_tracker import LoopTimeTracker
+from penstock.runtime.task.loop_time_tracker import LoopTimeTracker
 from penstock.runtime.task.processing_time import ProcessingTime
 from penstock.runtime.task.slice_runner import slice_runner
 from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter

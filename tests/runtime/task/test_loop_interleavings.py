@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.task.loops.loop_watermarks import LoopWatermarks
+from penstock.runtime.task.loop_watermarks import LoopWatermarks
 from tests.simulation import loop_time_mutants as wrong
 from tests.simulation.execution import Edge, Violation
 from tests.simulation.loop_time_model import Idle, Item, LoopGraph, LoopTimeModel, Mark, Row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from penstock.runtime.task.loops.loop_watermarks import LoopWatermarks
+from penstock.runtime.task.loop_watermarks import LoopWatermarks
 
 __all__ = ["LoopPlace"]
 
