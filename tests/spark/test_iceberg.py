@@ -19,8 +19,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from penstock.connectors.spark.sink.lake.iceberg_catalog import checked, from_spark
-from penstock.connectors.spark.sink.lake.iceberg_log import IcebergLog
+from penstock.connectors.spark.lake.iceberg_catalog import checked, from_spark
+from penstock.connectors.spark.lake.iceberg_log import IcebergLog
 from penstock.connectors.spark.sink.table_sink import SparkTableSink
 from penstock.dataflow.errors import GraphError, JobError
 from tests.spark import lake_jobs

@@ -6,9 +6,3 @@
 catalog, and `access.py` connects to the Spark session that has this catalog. The folder `lake` is
 for Delta Lake and Iceberg, whose tables have logs. The user guide is `docs/guides/spark.md`.
 """
-
-from __future__ import annotations
-
-from penstock.connectors.spark.sink.table_sink import SparkTableSink
-
-__all__ = ["SparkTableSink"]

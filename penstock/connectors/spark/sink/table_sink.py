@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from penstock.connectors.file_sink import STAGING
 from penstock.connectors.folders import local_path
+from penstock.connectors.spark import lake
 from penstock.connectors.spark.active_session import require_spark, spark_session
-from penstock.connectors.spark.sink import lake
+from penstock.connectors.spark.lake import LakeTable
 from penstock.connectors.spark.sink.access import Access, runner
 from penstock.connectors.spark.sink.data_file import EXTENSIONS
-from penstock.connectors.spark.sink.lake import LakeTable
 from penstock.connectors.spark.sink.replacing_committers import (
     OverwriteCommitter,
     UpsertCommitter,

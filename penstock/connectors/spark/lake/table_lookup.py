@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.connectors.folders import local_path
-from penstock.connectors.spark.sink.access import require_jvm
-from penstock.connectors.spark.sink.lake.delta import delta_table
-from penstock.connectors.spark.sink.lake.iceberg import iceberg_table
-from penstock.connectors.spark.sink.lake.iceberg_catalog import (
+from penstock.connectors.spark.lake.delta import delta_table
+from penstock.connectors.spark.lake.iceberg import iceberg_table
+from penstock.connectors.spark.lake.iceberg_catalog import (
     SPARK_CATALOGS,
     checked,
     from_spark,
 )
-from penstock.connectors.spark.sink.lake.table_log import LakeTable
+from penstock.connectors.spark.lake.table_log import LakeTable
+from penstock.connectors.spark.sink.access import require_jvm
 from penstock.connectors.spark.sink.table import local_folder
 from penstock.dataflow.errors import GraphError
 

@@ -11,9 +11,9 @@ log. `lake_formats` creates the log, the writer and the committer of a table.
 
 from __future__ import annotations
 
-from penstock.connectors.spark.sink.lake.lake_formats import create_committer, create_writer
-from penstock.connectors.spark.sink.lake.table_log import LakeTable
-from penstock.connectors.spark.sink.lake.table_lookup import find_table, find_table_in_session
+from penstock.connectors.spark.lake.lake_formats import create_committer, create_writer
+from penstock.connectors.spark.lake.table_log import LakeTable
+from penstock.connectors.spark.lake.table_lookup import find_table, find_table_in_session
 
 __all__ = [
     "LakeTable",

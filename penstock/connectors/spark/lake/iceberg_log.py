@@ -46,21 +46,21 @@ from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.table.update.snapshot import UpdateSnapshot
 from pyiceberg.typedef import Record
 
-from penstock.connectors.spark.sink.data_file import EXTENSIONS
-from penstock.connectors.spark.sink.data_file import DataFile as StagedFile
-from penstock.connectors.spark.sink.lake.iceberg import (
+from penstock.connectors.spark.lake.iceberg import (
     IcebergTable,
     identity_of,
     opened,
     refusal,
 )
-from penstock.connectors.spark.sink.lake.iceberg_writer import partition_values, split
-from penstock.connectors.spark.sink.lake.table_log import (
+from penstock.connectors.spark.lake.iceberg_writer import partition_values, split
+from penstock.connectors.spark.lake.table_log import (
     ConflictError,
     NewFile,
     SinkSnapshot,
     TableLog,
 )
+from penstock.connectors.spark.sink.data_file import EXTENSIONS
+from penstock.connectors.spark.sink.data_file import DataFile as StagedFile
 from penstock.connectors.spark.sink.replacing_committers import DELETED, without
 from penstock.connectors.spark.sink.table import local_folder
 from penstock.dataflow.errors import GraphError, JobError, Recoverability, connector_recoverability

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.connectors.spark.sink.lake.iceberg import IcebergTable, PartitionField
+from penstock.connectors.spark.lake.iceberg import IcebergTable, PartitionField
 from penstock.connectors.spark.sink.table import NULL_PARTITION, escape, folder_name
 from penstock.connectors.spark.sink.writers import ChangeWriter, RowWriter, TableWriter
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.connectors.spark.sink.lake.table_log import LakeTable
+from penstock.connectors.spark.lake.table_log import LakeTable
 from penstock.connectors.spark.sink.table import local_folder
 from penstock.dataflow.errors import GraphError, connector_recoverability
 
@@ -36,7 +36,7 @@ __all__ = [
 
 #: The folder of the data files, relative to the folder of the table.
 _DATA = "data/"
-_FILE_IO = "penstock.connectors.spark.sink.lake.durable_io.DurableFileIO"
+_FILE_IO = "penstock.connectors.spark.lake.durable_io.DurableFileIO"
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def opened(
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchTableError, NotInstalledError
 
-        import penstock.connectors.spark.sink.lake.durable_io  # noqa: F401
+        import penstock.connectors.spark.lake.durable_io  # noqa: F401
     except ImportError as error:
         raise GraphError(_MISSING.format(error)) from error
     options = {**properties, "py-io-impl": _FILE_IO, "init_catalog_tables": "false"}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.connectors.spark.sink.lake.table_log import LakeTable
+from penstock.connectors.spark.lake.table_log import LakeTable
 from penstock.connectors.spark.sink.table import arrow_schema, require_partition_column
 from penstock.dataflow.errors import GraphError
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.connectors.file_sink import sink_tag
-from penstock.connectors.spark.sink.lake.table_log import LakeTable, NewFile, SinkSnapshot, TableLog
+from penstock.connectors.spark.lake.table_log import LakeTable, NewFile, SinkSnapshot, TableLog
 from penstock.connectors.spark.sink.replacing_committers import (
     OverwriteCommitter,
     UpsertCommitter,

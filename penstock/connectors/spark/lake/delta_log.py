@@ -28,13 +28,13 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from penstock.connectors.spark.sink.lake.delta import (
+from penstock.connectors.spark.lake.delta import (
     DeltaLakeTable,
     identity_of,
     open_delta,
     refusal,
 )
-from penstock.connectors.spark.sink.lake.table_log import (
+from penstock.connectors.spark.lake.table_log import (
     ConflictError,
     NewFile,
     SinkSnapshot,

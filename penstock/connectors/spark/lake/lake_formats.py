@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.connectors.spark.sink.lake.delta import DeltaLakeTable
-from penstock.connectors.spark.sink.lake.iceberg import IcebergTable
-from penstock.connectors.spark.sink.lake.iceberg_writer import IcebergChangeWriter, IcebergWriter
-from penstock.connectors.spark.sink.lake.lake_committers import (
+from penstock.connectors.spark.lake.delta import DeltaLakeTable
+from penstock.connectors.spark.lake.iceberg import IcebergTable
+from penstock.connectors.spark.lake.iceberg_writer import IcebergChangeWriter, IcebergWriter
+from penstock.connectors.spark.lake.lake_committers import (
     LakeCommitter,
     LakeOverwriteCommitter,
     LakeUpsertCommitter,
 )
-from penstock.connectors.spark.sink.lake.table_log import LakeTable, TableLog
+from penstock.connectors.spark.lake.table_log import LakeTable, TableLog
 from penstock.connectors.spark.sink.writers import ChangeWriter, RowWriter
 from penstock.dataflow.sink import Committer, SinkWriter, WriterContext
 
@@ -32,11 +32,11 @@ def open_log(table: LakeTable) -> TableLog[Any]:
     """
     match table:
         case DeltaLakeTable():
-            from penstock.connectors.spark.sink.lake.delta_log import DeltaLog
+            from penstock.connectors.spark.lake.delta_log import DeltaLog
 
             return DeltaLog(table)
         case IcebergTable():
-            from penstock.connectors.spark.sink.lake.iceberg_log import IcebergLog
+            from penstock.connectors.spark.lake.iceberg_log import IcebergLog
 
             return IcebergLog(table)
     raise TypeError(f"{type(table).__name__} is the table of no known format")
