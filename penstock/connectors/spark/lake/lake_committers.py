@@ -2,7 +2,7 @@
 
 The rows of a file belong to the table only once the log names the file. So all files of a snapshot
 become visible in one step. The steps are similar to the steps for plain files
-(`table_committer.py`):
+(`sink/table_committer.py`):
 
 1. Link each staged file under its final name, and sync the folders.
 2. Commit one transaction to the table's log, with the files and the snapshot's number. Skip this

@@ -2,7 +2,7 @@
 
 Writers (`writers.py`) stage data files in the table's own folder, under names that Spark does not
 read. The workers need no JVM. `table_committer.py` and `replacing_committers.py` publish the staged
-files. For Delta Lake and Iceberg, the folder `lake` does this.
+files. For Delta Lake and Iceberg, the folder `connectors/spark/lake` does this.
 """
 
 from __future__ import annotations
