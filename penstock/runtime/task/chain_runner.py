@@ -16,7 +16,7 @@ from penstock.runtime.operators.time.watermark_operators import TimestampsOperat
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.end_of_input import EndOfInputTracker
-from penstock.runtime.task.loop_place import LoopPlace
+from penstock.runtime.task.loop_watermarks import LoopPlace
 from penstock.runtime.task.operator_chain import ChainNode, close_all
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.declared_type import converted_batch

@@ -23,9 +23,9 @@ from penstock.runtime.network.elements import (
 from penstock.runtime.network.loop_probe import LoopProbe, ProbeRequest
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.chain_runner import ChainRunner
-from penstock.runtime.task.loop_place import LoopPlace
 from penstock.runtime.task.loop_watermarks import (
     AdvanceInside,
+    LoopPlace,
     LoopTimeCommand,
     ReleaseBehind,
     SendProbe,

@@ -48,6 +48,7 @@ from penstock.runtime.network.loop_probe import NOTHING, LoopProbe, ProbeRequest
 
 __all__ = [
     "AdvanceInside",
+    "LoopPlace",
     "LoopTimeCommand",
     "LoopWatermarks",
     "ReleaseBehind",
@@ -299,3 +300,18 @@ class LoopWatermarks:
 
     def _describe(self) -> str:
         return f"wave {self.wave}, inside {self.inside}, behind {self.behind}, {self.known}"
+
+
+@dataclass(frozen=True)
+class LoopPlace:
+    """Describes the place of a task in its loop, for event time.
+
+    Arguments:
+        outside: the input channels from outside of the loop.
+        regular: the input channels from inside of the loop that are not back-edges.
+        watermarks: decides when a watermark advances inside of the loop, and when it may leave it.
+    """
+
+    outside: tuple[Hashable, ...]
+    regular: tuple[Hashable, ...]
+    watermarks: LoopWatermarks

@@ -33,8 +33,7 @@ from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.system.system import System
 from penstock.runtime.task.chain_runner import ChainRunner, TypedChainRunner
 from penstock.runtime.task.end_of_input import EndOfInputTracker
-from penstock.runtime.task.loop_place import LoopPlace
-from penstock.runtime.task.loop_watermarks import LoopWatermarks
+from penstock.runtime.task.loop_watermarks import LoopPlace, LoopWatermarks
 from penstock.runtime.task.operator_chain import ChainNode
 from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.snapshots.in_flight_data import BarrierRelay, InFlightRecorder

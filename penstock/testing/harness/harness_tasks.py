@@ -17,6 +17,7 @@ from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.dataflow.sink import Committable
 from penstock.runtime import codegen
 from penstock.runtime.control.job_code import JobCode, unpack
+from penstock.runtime.network.elements import Element, EncodedBatch
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.serialization.codec import Codec
@@ -36,7 +37,6 @@ from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.snapshot.metadata.handles import OperatorHandle, SnapshotBytes
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.job_paths import JobPaths
-from penstock.testing.harness.direct_sender import DirectSender
 from penstock.testing.harness.harness_snapshot import HarnessFolder
 
 __all__ = ["HarnessTasks", "TaskSnapshots"]
@@ -278,3 +278,42 @@ def _finish(coroutine: Coroutine[Any, Any, Any]) -> Any:
     except StopIteration as stop:
         return stop.value
     raise AssertionError("a coroutine of a harness waits")
+
+
+class DirectSender:
+    """A `Sender` to a task in another slot, which puts each element into its channel at once.
+
+    Arguments:
+        channel: the input channel.
+        credits: the number of batches that may be in the channel.
+    """
+
+    def __init__(self, channel: InputChannel, credits: int) -> None:
+        self._channel = channel
+        self.credits = credits
+        channel.attach_sender(self._return_credit)
+
+    @property
+    def desired_records(self) -> int:
+        """Return the number of records that the receiver wants in a batch."""
+        return self._channel.desired_records
+
+    @property
+    def takes_partial(self) -> bool:
+        """Return whether the channel has no batches."""
+        return self._channel.room >= self._channel.capacity
+
+    def report_desired_records(self, listener: Callable[[], None]) -> None:
+        """Do nothing: the sender asks the channel itself."""
+
+    def send_batch(self, payload: bytes, count: int) -> None:
+        """Put an encoded batch of `count` records into the channel."""
+        self.credits -= 1
+        self._channel.put(EncodedBatch(payload, count))
+
+    def send_marker(self, element: Element) -> None:
+        """Put a marker, such as a barrier, into the channel."""
+        self._channel.put(element)
+
+    def _return_credit(self) -> None:
+        self.credits += 1

@@ -14,12 +14,16 @@ from typing import Any
 import trio
 
 from penstock.dataflow.errors import PenstockError
-from penstock.runtime.control.failures import pinned
-from penstock.runtime.jobmanager.attempt.failure_attribution import root_cause
+from penstock.runtime.control.failures import ConnectionLost, pinned
+from penstock.runtime.jobmanager.attempt.worker_connection import WorkerLost
 
 __all__ = ["AttemptLoop"]
 
 Handler = Callable[[], None]
+
+#: The time after a failure, in seconds, within which a reported death of a worker counts as its
+#: cause.
+ATTRIBUTION_SECONDS = 2.0
 
 
 class AttemptLoop:
@@ -80,3 +84,36 @@ class AttemptLoop:
         """Run one more handler after a failure, and return its own failure, or None."""
         self._failure = None
         return await self._run_next()
+
+
+async def root_cause(
+    failure: PenstockError, next_failure: Callable[[], Awaitable[PenstockError | None]]
+) -> PenstockError:
+    """Return the death of a worker that caused a failure, or else the failure itself.
+
+    When a worker dies, other processes notice it first: their data connections break, or the
+    control connection ends before the exit code of the process is known. The death itself is
+    reported a little later. That report is more useful, since it names the signal or the exit code.
+
+    Arguments:
+        failure: the first failure of the attempt.
+        next_failure: waits for the next event, and returns the failure that it caused, or None.
+    """
+    if not _is_broken_connection(failure):
+        return failure
+    cause = failure
+    with trio.move_on_after(ATTRIBUTION_SECONDS):
+        while True:
+            later = await next_failure()
+            if isinstance(later, WorkerLost):
+                if not _is_broken_connection(later):
+                    return later
+                # This failure does not say how the worker ended, but names the worker.
+                cause = cause if isinstance(cause, WorkerLost) else later
+    return cause
+
+
+def _is_broken_connection(failure: PenstockError) -> bool:
+    if isinstance(failure, WorkerLost):
+        return failure.disconnected
+    return isinstance(failure, ConnectionLost)

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from itertools import count, groupby
@@ -18,10 +19,12 @@ from typing import Any, Self
 from penstock.dataflow.graph.keys import canonical
 from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, NO_TIMESTAMP
 from penstock.runtime.operators.base import HOOK_BATCH, RunningOperator
-from penstock.runtime.operators.batch.ending_timers import EndingTimers
 from penstock.runtime.operators.batch.record_sorter import RecordSorter, SortedRecord
 from penstock.runtime.operators.building import Builder, OperatorPlace
+from penstock.runtime.operators.time.operator_timers import OperatorTimers
+from penstock.runtime.operators.time.timer_queue import TimerQueue
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
+from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import to_job_error
 
 __all__ = ["with_final_timers", "with_sorted_input"]
@@ -31,6 +34,56 @@ _key = attrgetter("key")
 _input = attrgetter("input")
 #: The memory for sorting in an operator without keyed state, in bytes.
 _UNKEYED_BYTES = 64 * 1024 * 1024
+
+
+_LOGGER = logging.getLogger("penstock")
+
+
+class EndingTimerQueue(TimerQueue):
+    """A queue that ignores further timers while its timers fire."""
+
+    _refusing = False
+    _refused = False
+
+    def refuse(self, refusing: bool) -> None:
+        """Set whether further timers are ignored."""
+        self._refusing = refusing
+
+    def register(self, key: Any, namespace: Any, time: int) -> None:
+        """Register a timer, unless the timers fire."""
+        if not self._refusing:
+            super().register(key, namespace, time)
+        elif not self._refused:
+            self._refused = True
+            at_work = operator_at_work.get()
+            _LOGGER.warning(
+                "operator %r registered a timer while its last timers fired: it does not fire, "
+                "because the input has ended (batch mode)",
+                None if at_work is None else at_work.name,
+            )
+
+
+class EndingTimers(OperatorTimers):
+    """Timers that fire when the input of a key has ended.
+
+    The argument is that of `OperatorTimers`.
+    """
+
+    _queue_class = EndingTimerQueue
+
+    @contextmanager
+    def refusing_others(self) -> Iterator[None]:
+        """Ignore timers that are registered within the `with` block."""
+        queues = [self._event, self._processing]
+        for queue in queues:
+            if isinstance(queue, EndingTimerQueue):
+                queue.refuse(True)
+        try:
+            yield
+        finally:
+            for queue in queues:
+                if isinstance(queue, EndingTimerQueue):
+                    queue.refuse(False)
 
 
 class FinalTimers(RunningOperator):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from penstock.dataflow.errors import JobError
@@ -12,7 +12,6 @@ from penstock.dataflow.joins.operations import AsOfJoinOperation
 from penstock.dataflow.time import NO_TIMESTAMP
 from penstock.runtime.operators.base import HOOK_BATCH, RecordLoopOperator
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.joins import as_of_loops as loops
 from penstock.runtime.operators.joins.key_comparison import KeyComparison
 from penstock.runtime.operators.late_records import LateRecords
 from penstock.runtime.operators.two_inputs.operator import TwoInputOperator
@@ -72,8 +71,8 @@ class AsOfJoinOperator(TwoInputOperator):
         self._records = self._backend.composite_table(self.RECORDS, StateKind.WINDOW)
         self._versions = self._backend.table(self.VERSIONS)
         first, second = self._sides
-        first.prepare(loops.hold_records, self._records.get, self._add_first, first.late.add)
-        second.prepare(loops.add_versions, self._add_version)
+        first.prepare(hold_records, self._records.get, self._add_first, first.late.add)
+        second.prepare(add_versions, self._add_version)
 
     def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
         """Emit the results of the records that waited for this watermark."""
@@ -185,3 +184,58 @@ class _AsOfSide(RecordLoopOperator):
             f"assign_timestamps_and_watermarks(...) before the join, or give the source a "
             f"WatermarkStrategy with a timestamp assigner"
         )
+
+
+# `penstock.runtime.codegen` compiles the loops again with the key selector inlined, as it does with
+# those of `record_loops`.
+
+
+def hold_records(
+    key_of: Callable[[Any], Any],
+    iterator: Iterator[Any],
+    timestamps: Iterable[int],
+    least: int,
+    find: Callable[[Any], Any],
+    add_first: Callable[[Any, int, Any], None],
+    add_late: Callable[[Any, int], None],
+) -> None:
+    """Add each record to the list of its key and time, where it waits for the watermark.
+
+    Arguments:
+        key_of: returns the key of a record.
+        iterator: the records.
+        timestamps: the event time of each record.
+        least: the smallest timestamp of a record that is not late.
+        find: returns the list of a key and time, or `MISSING`.
+        add_first: adds the first record of a key and time, and registers its timer.
+        add_late: handles a late record.
+    """
+    missing = MISSING
+    for record, timestamp in zip(iterator, timestamps, strict=False):
+        if timestamp < least:
+            add_late(record, timestamp)
+            continue
+        key = key_of(record)
+        waiting = find((key, timestamp))
+        if waiting is missing:
+            add_first(key, timestamp, record)
+        else:
+            waiting.append(record)
+
+
+def add_versions(
+    key_of: Callable[[Any], Any],
+    iterator: Iterator[Any],
+    timestamps: Iterable[int],
+    add: Callable[[Any, int, Any], None],
+) -> None:
+    """Add each record to the versions of its key.
+
+    Arguments:
+        key_of: returns the key of a record.
+        iterator: the records.
+        timestamps: the event time of each record.
+        add: adds a version, given its key and time.
+    """
+    for record, timestamp in zip(iterator, timestamps, strict=False):
+        add(key_of(record), timestamp, record)

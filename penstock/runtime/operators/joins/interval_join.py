@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from penstock.dataflow.errors import JobError
@@ -11,13 +12,13 @@ from penstock.dataflow.joins.operations import IntervalJoinOperation
 from penstock.dataflow.time import NO_TIMESTAMP
 from penstock.runtime.operators.base import HOOK_BATCH, RecordLoopOperator
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.joins import interval_loop as loops
 from penstock.runtime.operators.joins.interval_buckets import Buckets
 from penstock.runtime.operators.joins.key_comparison import KeyComparison
 from penstock.runtime.operators.late_records import LateRecords
 from penstock.runtime.operators.two_inputs.operator import TwoInputOperator
 from penstock.runtime.operators.windowing.window_output import WindowOutput
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
+from penstock.snapshot.state import MISSING
 
 __all__ = ["IntervalJoinOperator"]
 
@@ -144,7 +145,7 @@ class _IntervalSide(RecordLoopOperator):
             self._add_late,
             join,
         )
-        self._set_loop(loops.join_intervals, key_of=self._key_of)
+        self._set_loop(join_intervals, key_of=self._key_of)
 
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Join the records of a batch, and return the results."""
@@ -190,3 +191,69 @@ class _IntervalSide(RecordLoopOperator):
             else:
                 context.timestamp = later = pair.enter(timestamp, time)
                 emit(call(record, other, pair), later)
+
+
+# `penstock.runtime.codegen` compiles the loop again with the key selector inlined, as it does with
+# those of `record_loops`.
+
+
+def join_intervals(
+    key_of: Callable[[Any], Any],
+    iterator: Iterator[Any],
+    timestamps: Iterable[int],
+    context: Any,
+    least: int,
+    width: int,
+    lower: int,
+    upper: int,
+    find: Callable[[Any], Any],
+    find_other: Callable[[Any], Any],
+    add_first: Callable[[Any, int], None],
+    add_late: Callable[[Any, int], None],
+    join: Callable[[Any, int, list[int], list[Any]], None],
+) -> None:
+    """Add each record to a bucket of its side, and join it with the records of the other side.
+
+    A bucket is `[lower, upper, times, records]`, sorted by time; see `Buckets`.
+
+    Arguments:
+        key_of: returns the key of a record.
+        iterator: the records.
+        timestamps: the event time of each record.
+        context: the context of the operator, whose key is set.
+        least: the smallest timestamp of a record that is not late.
+        width: the length of a bucket, in milliseconds.
+        lower: the smallest difference between a timestamp of the other side and that of a record.
+        upper: the largest difference.
+        find: returns a bucket of this side, or `MISSING`.
+        find_other: returns a bucket of the other side, or `MISSING`.
+        add_first: adds the first record of a bucket of the current key.
+        add_late: handles a late record.
+        join: emits the results of a record and its matches; the times of these are passed, too.
+    """
+    missing = MISSING
+    for record, timestamp in zip(iterator, timestamps, strict=False):
+        if timestamp < least:
+            add_late(record, timestamp)
+            continue
+        context.key = key = key_of(record)
+        bucket = find((key, timestamp // width))
+        if bucket is missing:
+            add_first(record, timestamp)
+        else:
+            times = bucket[2]
+            if timestamp >= times[-1]:
+                times.append(timestamp)
+                bucket[3].append(record)
+            else:
+                place = bisect_right(times, timestamp)
+                times.insert(place, timestamp)
+                bucket[3].insert(place, record)
+        first, last = timestamp + lower, timestamp + upper
+        for number in range(first // width, last // width + 1):
+            bucket = find_other((key, number))
+            if bucket is not missing:
+                times = bucket[2]
+                begin, end = bisect_left(times, first), bisect_right(times, last)
+                if begin < end:
+                    join(record, timestamp, times[begin:end], bucket[3][begin:end])

@@ -13,7 +13,7 @@ from penstock.dataflow.state import (
 )
 from penstock.dataflow.state.checkpointed_function import checkpointed_function
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.state.operator_state_store import BackendStateStore
+from penstock.runtime.operators.state.operator_states import BackendStateStore
 from penstock.snapshot.state.operator_state import OperatorStateSnapshot
 
 __all__ = ["capture_operator_state", "initialize_function"]

@@ -1,14 +1,27 @@
-"""The state objects of operator state: lists and broadcast states."""
+"""The operator state of functions: lists, broadcast states, and the store that returns them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.dataflow.state import BroadcastState, ListState, ReadOnlyBroadcastState
-from penstock.snapshot.state.operator_state import BroadcastEntries, ListElements
+from penstock.dataflow.arguments.aliases import UsedNames
+from penstock.dataflow.state import (
+    BroadcastState,
+    ListState,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    OperatorStateStore,
+    ReadOnlyBroadcastState,
+)
+from penstock.snapshot.metadata.handles import StateMode
+from penstock.snapshot.state.operator_state import (
+    BroadcastEntries,
+    ListElements,
+    OperatorStateBackend,
+)
 
-__all__ = ["OperatorListState", "ReadOnlyView", "WritableBroadcastState"]
+__all__ = ["BackendStateStore", "OperatorListState", "ReadOnlyView", "WritableBroadcastState"]
 
 
 class OperatorListState(ListState):
@@ -107,3 +120,44 @@ class WritableBroadcastState(ReadOnlyView, BroadcastState):
     def clear(self) -> None:
         """Remove all entries."""
         self._entries.to_change().clear()
+
+
+class BackendStateStore(OperatorStateStore):
+    """Returns the operator state of one subtask.
+
+    Arguments:
+        backend: the operator state of the subtask.
+    """
+
+    def __init__(self, backend: OperatorStateBackend) -> None:
+        self._backend = backend
+        self._names = UsedNames("states of one operator")
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+        """Return the list state with the descriptor's name."""
+        return self._list(state_descriptor, StateMode.SPLIT)
+
+    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+        """Return the union list state with the descriptor's name."""
+        return self._list(state_descriptor, StateMode.UNION)
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState:
+        """Return the broadcast state with the descriptor's name."""
+        name, aliases = state_descriptor.name, state_descriptor.aliases
+        self._names.add(name, aliases)
+        return WritableBroadcastState(self._backend.broadcast_state(name, aliases))
+
+    def get_registered_state_names(self) -> set[str]:
+        """Return the names of all lists, with those of the snapshot that was restored."""
+        modes = self._backend.modes.items()
+        return {name for name, mode in modes if mode is not StateMode.BROADCAST}
+
+    def get_registered_broadcast_state_names(self) -> set[str]:
+        """Return the names of all broadcast states, with those of the restored snapshot."""
+        modes = self._backend.modes.items()
+        return {name for name, mode in modes if mode is StateMode.BROADCAST}
+
+    def _list(self, state_descriptor: ListStateDescriptor, mode: StateMode) -> ListState:
+        name, aliases = state_descriptor.name, state_descriptor.aliases
+        self._names.add(name, aliases)
+        return OperatorListState(self._backend.list_state(name, mode, aliases))
