@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.connectors import FileSink
-from penstock.connectors.cache.cache_sink import CacheSink
+from penstock.connectors.cache import CacheSink
 from penstock.dataflow.sink import Sink, WriterContext
 from penstock.runtime.operators.collect_sink import CollectSink
 from penstock.runtime.serialization.codec import Codec

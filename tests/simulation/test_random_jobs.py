@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connectors.cache import RecordCache
-from penstock.connectors.cache.cache_sink import COMPLETE, CacheSink
+from penstock.connectors.cache import COMPLETE, CacheSink, RecordCache
 from penstock.dataflow.config import CheckpointingMode, JobConfig
 from penstock.dataflow.graph import batch_mode
 from penstock.dataflow.graph.job_graph import JobGraph
