@@ -19,9 +19,8 @@ from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.loop_watermarks import LoopPlace
 from penstock.runtime.task.operator_chain import ChainNode, close_all
 from penstock.runtime.user_code.current_operator import operator_at_work
-from penstock.runtime.user_code.declared_type import converted_batch
+from penstock.runtime.user_code.emitted_records import check_first_records, converted_batch
 from penstock.runtime.user_code.errors import to_job_error
-from penstock.runtime.user_code.first_records import check_first_records
 from penstock.runtime.user_code.hidden_state import HiddenState
 from penstock.snapshot.state import KeyedBackend
 

@@ -3,8 +3,8 @@
 A task has *activities* (`activities/`), in the order of their priority. `Task.step` does one piece
 of the first activity that is ready: it processes a slice of a batch, fires timers, handles a
 message, takes an element from the gate, or reads the source. It is synchronous and never waits, so
-that tests can try every order of steps. `run_task` (`task_loop.py`) calls `step` until there is
-nothing to do, then waits, and yields between slices.
+that tests can try every order of steps. `TaskRunner.process` (`taskmanager/task_runner.py`) calls
+`step` until there is nothing to do, then waits, and yields between slices.
 
 The activities share these parts: `slice_runner` and `chain_runner` (user code), `task_outputs`,
 `watermark_tracker`, `snapshot_driver`, `end_of_input`, and `task_end`.

@@ -6,10 +6,10 @@ import trio
 
 from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK
 from penstock.runtime.system.system import System
+from penstock.runtime.task.batch_sizing import SLICE_SECONDS
 from penstock.runtime.task.partial_batches import PartialBatches
 from penstock.runtime.task.snapshots.barrier_priority import BarrierPriority
 from penstock.runtime.task.task import Task
-from penstock.runtime.task.task_loop import run_task
 from penstock.runtime.taskmanager.task_signals import TaskSignals
 from penstock.runtime.user_code.current_operator import operator_at_work
 
@@ -112,32 +112,38 @@ class TaskRunner:
             self.task.chain.requests.snapshot_over(number)
 
     async def process(self, priority: BarrierPriority, partial_batches: PartialBatches) -> None:
-        """Process records in the loop of the task until cancelled.
+        """Process records until cancelled: step until there is nothing to do, then wait.
 
         Arguments:
             priority: decides which tasks of the worker let other tasks run first.
             partial_batches: decides when the tasks of the worker send partial batches.
         """
-
-        def rest() -> None:
-            self.task.flush_sinks()
+        task, timer = self.task, self._system.timer
+        yielded = timer()
+        while True:
+            if task.step():
+                now = timer()
+                if now - yielded >= SLICE_SECONDS or task.checkpoint_writer.pending:
+                    self._wake_writer()
+                    partial_batches.send_due()
+                    await trio.lowlevel.checkpoint()
+                    await priority.yield_to_others(self)
+                    yielded = timer()
+                continue
+            task.flush_sinks()
             partial_batches.task_waits(self)
-
-        async def wait(until: float | None) -> None:
+            if task.has_work():
+                continue
+            task.set_waiting(True)
+            until = task.wake_at()
             self._wake_writer()
             priority.reconsider()
             retry_at = partial_batches.retry_at
             if retry_at is not None and (until is None or retry_at < until):
                 until = retry_at
             await self._signals.loop.wait(until)
-
-        async def pause() -> None:
-            self._wake_writer()
-            partial_batches.send_due()
-            await trio.lowlevel.checkpoint()
-            await priority.yield_to_others(self)
-
-        await run_task(self.task, self._system.timer, rest, wait, pause)
+            task.set_waiting(False)
+            yielded = timer()
 
     async def write_snapshots(self) -> None:
         """Write the snapshots of the task until cancelled."""
