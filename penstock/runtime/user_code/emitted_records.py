@@ -1,8 +1,10 @@
-"""Check the types of the first records that an operator emits.
+"""Check the records that an operator emits.
 
-A record that cannot be encoded works as long as it stays within an operator chain. If it leaves its
-chain, it is refused even if the next task is in the same process. Otherwise the program would fail
-as soon as it runs with another parallelism, or when a snapshot contains the record.
+If the program declares the type of the records, `converted_batch` checks each of them.
+`check_first_records` checks whether the first ones can be encoded. A record that cannot be encoded
+works as long as it stays within an operator chain. If it leaves its chain, it is refused even if
+the next task is in the same process. Otherwise the program would fail as soon as it runs with
+another parallelism, or when a snapshot contains the record.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any
 
 from penstock.dataflow.errors import JobError
+from penstock.dataflow.types import TypeInformation
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.user_code.errors import rendered
 
-__all__ = ["check_first_records"]
+__all__ = ["check_first_records", "converted_batch"]
 
 _LOGGER = logging.getLogger("penstock")
 
@@ -61,3 +65,36 @@ def check_first_records(
                 operator,
                 why,
             )
+
+
+def converted_batch(batch: RecordBatch, declared: TypeInformation, name: str) -> RecordBatch:
+    """Return a batch whose records have the declared type.
+
+    Arguments:
+        batch: the records that an operator emits.
+        declared: the type that the program declares for them.
+        name: the name of the operator.
+
+    Raises:
+        JobError: if a record is not of this type.
+    """
+    rows = batch.rows()
+    try:
+        converted = declared.converted_all(rows)
+    except ValueError:
+        raise _wrong_record(rows, declared, name) from None
+    return batch if converted is rows else batch.with_rows(list(converted))
+
+
+def _wrong_record(rows: list[object], declared: TypeInformation, name: str) -> JobError:
+    for record in rows:
+        try:
+            declared.converted(record)
+        except ValueError as error:
+            return JobError(
+                f"operator {name!r} declares that it emits {declared}, and {error}; return such "
+                f"records, or leave out the type",
+                operator=name,
+                record=rendered(record),
+            )
+    raise AssertionError("a batch is wrong, but none of its records is")
