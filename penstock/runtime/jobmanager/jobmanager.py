@@ -178,14 +178,14 @@ class JobManager:
         self._stopping = True
         self._stop_requested.set()
         if self._attempt is not None:
-            self._attempt.stop()
+            self._attempt.checkpoints.stop()
 
     def savepoint(self) -> None:
         """Take a snapshot that retention never removes. A job in batch mode takes none."""
         if self._is_batch:
             self._observe(Note("a job in batch mode takes no savepoints; cancel it, or wait"))
         elif self._attempt is not None:
-            self._attempt.savepoint()
+            self._attempt.checkpoints.savepoint()
         else:
             self._savepoint_wanted = True
 
@@ -200,7 +200,7 @@ class JobManager:
         They name the workers whose task loop has not reported for a while.
         """
         metrics = self.metrics
-        busy = [] if self._attempt is None else self._attempt.busy_workers()
+        busy = [] if self._attempt is None else self._attempt.workers.busy()
         return JobFigures(metrics.operators(), metrics.loops(), metrics.metrics(), busy)
 
     def outcome(self) -> JobOutcome:
@@ -255,7 +255,7 @@ class JobManager:
                     await self._commits.finish(self._lineage)
                 return self.outcome()
             except PenstockError as error:
-                if self._attempt is not None and self._attempt.savepoint_pending:
+                if self._attempt is not None and self._attempt.checkpoints.savepoint_pending:
                     self._savepoint_wanted = True  # the next attempt takes the savepoint
                 self._attempt = None
                 delay = self._restart_delay(error, backoff, publisher)
@@ -337,9 +337,9 @@ class JobManager:
             self._observe(Restarted(restart))
         if self._savepoint_wanted:
             self._savepoint_wanted = False
-            attempt.savepoint()
+            attempt.checkpoints.savepoint()
         if self._stopping:
-            attempt.stop()
+            attempt.checkpoints.stop()
 
     # ---- restarts
 

@@ -37,6 +37,9 @@ __all__ = ["ExecutionAttempt"]
 class ExecutionAttempt:
     """Runs one attempt of a job.
 
+    While the attempt runs, `checkpoints` takes savepoints and stops it, and `workers` reports which
+    workers are busy.
+
     Arguments:
         deployment: the data that the attempt deploys on its workers.
         numbers: the snapshot numbers that are reserved for its snapshots.
@@ -62,15 +65,15 @@ class ExecutionAttempt:
         self._metrics, self._event_time = metrics, event_time
         self._observe = observe
         self._loop = AttemptLoop()
-        self._workers = WorkerPool(deployment, system, self._loop, self._handle)
+        self.workers = WorkerPool(deployment, system, self._loop, self._handle)
         self._assigner = SplitAssigner(deployment.code, deployment.plan)
         self._alignment = AlignmentCoordinator.of(deployment.code, deployment.plan)
-        self._splits = SplitServer(self._assigner, system.offload, self._workers, self._loop)
-        self._checkpoints = CheckpointDriver(
+        self._splits = SplitServer(self._assigner, system.offload, self.workers, self._loop)
+        self.checkpoints = CheckpointDriver(
             deployment,
             numbers,
             publisher,
-            self._workers,
+            self.workers,
             self._splits,
             self._loop,
             observe,
@@ -92,9 +95,9 @@ class ExecutionAttempt:
                 try:
                     await self._start(nursery)
                     await self._loop.run()
-                    await self._workers.shut_down()
+                    await self.workers.shut_down()
                 finally:
-                    await self._workers.kill()
+                    await self.workers.kill()
                     nursery.cancel_scope.cancel()
         except* PenstockError as group:
             raise pinned(first_of(group)) from None
@@ -108,59 +111,36 @@ class ExecutionAttempt:
         restored = self._deployment.restored
         manifest = None if restored is None else restored.manifest
         await self._system.offload(partial(self._assigner.start, manifest))
-        await self._workers.start(nursery)
-        self._observe(WorkersStarted(self._workers.pids))
-
-    def stop(self) -> None:
-        """Finish the attempt with a last snapshot. Call it only while the attempt runs."""
-        self._checkpoints.stop()
-
-    def savepoint(self) -> None:
-        """Take a snapshot that retention never removes.
-
-        Call it only while the attempt runs.
-        """
-        self._checkpoints.savepoint()
-
-    @property
-    def savepoint_pending(self) -> bool:
-        """Return whether a savepoint was requested and is not complete."""
-        return self._checkpoints.savepoint_pending
-
-    def busy_workers(self) -> list[int]:
-        """Return the slots of the workers whose event loop has sent no report recently.
-
-        Such a worker is alive, but user code may keep its event loop busy.
-        """
-        return self._workers.busy()
+        await self.workers.start(nursery)
+        self._observe(WorkersStarted(self.workers.pids))
 
     def _handle(self, slot: int, message: m.Message) -> None:
         """Handle a message of the worker in a slot."""
         match message:
             case m.Hello(_, _, _, address):
-                addresses = self._workers.connected(slot, address)
+                addresses = self.workers.connected(slot, address)
                 if addresses is not None:
-                    self._workers.send_each(self._deployment.messages(addresses))
+                    self.workers.send_each(self._deployment.messages(addresses))
             case m.Ready():
-                if self._workers.ready(slot):
+                if self.workers.ready(slot):
                     self._loop.spawn(self._assign_and_start)
             case m.SplitWanted(chain, subtask):
                 self._loop.spawn(self._splits.serve, chain, subtask)
             case m.Acknowledge():
-                self._checkpoints.acknowledged(message)
+                self.checkpoints.acknowledged(message)
             case m.Decline(chain, subtask, number, reason):
-                self._checkpoints.declined((chain, subtask), number, reason)
+                self.checkpoints.declined((chain, subtask), number, reason)
             case m.InputEnded(chain, subtask):
-                self._checkpoints.input_ended((chain, subtask))
+                self.checkpoints.input_ended((chain, subtask))
             case m.OutsideEnded(chain, subtask):
-                self._checkpoints.outside_ended((chain, subtask))
+                self.checkpoints.outside_ended((chain, subtask))
             case m.Failed():
                 self._loop.fail(failure_of(message))
             case m.SourceWatermark(chain, subtask, watermark):
                 for member, index, limit in self._alignment.report(chain, subtask, watermark):
-                    self._workers.send(index, m.WatermarkLimit(member, index, limit))
+                    self.workers.send(index, m.WatermarkLimit(member, index, limit))
             case m.Metrics():
-                self._workers.reported(slot)
+                self.workers.reported(slot)
                 with malformed("metrics"):
                     self._metrics.update(self._deployment.number, message)
                     now = self._system.clock()
@@ -179,7 +159,7 @@ class ExecutionAttempt:
 
     def _start_tasks(self) -> None:
         self._observe(AttemptRunning(self._deployment.ordinal))
-        self._workers.send_all(m.Start())
+        self.workers.send_all(m.Start())
         # The first checkpoint interval begins now. The time to start the workers does not count.
-        self._checkpoints.start()
+        self.checkpoints.start()
         self._running()

@@ -113,7 +113,10 @@ class WorkerPool:
         self._workers[slot].reported(self._system.clock())
 
     def busy(self) -> list[int]:
-        """Return the slots of workers whose task loop has not reported for a while."""
+        """Return the slots of workers whose task loop has not reported for a while.
+
+        Such a worker is alive, but user code may keep its event loop busy.
+        """
         now = self._system.clock()
         workers = self._workers.items()
         return [slot for slot, worker in workers if worker.busy_for(now) > BUSY_SECONDS]
