@@ -549,7 +549,7 @@ class Cluster:
         if what == "inject":
             task.inject(number, SnapshotKind.CHECKPOINT)
         elif what == "abort":
-            task.abort(number)
+            task.snapshots.abort(number)
         elif what == "end input":
             task.end_input(number)
         else:

@@ -20,7 +20,6 @@ from penstock.dataflow.source import Split
 from penstock.runtime.network.elements import Barrier
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel
-from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.task.activities.activity import Activity
 from penstock.runtime.task.activities.batches import CurrentBatch, RestOfBatch, StateMemory
@@ -182,11 +181,6 @@ class Task:
         """Return whether the task has ended. It emits nothing more."""
         return self._end.ended
 
-    @property
-    def operators(self) -> list[RunningOperator]:
-        """Return the chain's operators. Each operator comes after its parent."""
-        return self.chain.operators
-
     # ---- methods for the messages of the JobManager
 
     def inject(self, number: int, kind: SnapshotKind) -> None:
@@ -203,14 +197,6 @@ class Task:
     def no_more_splits(self) -> None:
         """Record that there are no more splits for this source task."""
         self._mailbox.append(NoMoreSplitsMail())
-
-    def abort(self, number: int) -> None:
-        """Abort the snapshot `number`, since the JobManager has given it up."""
-        self.snapshots.abort(number)
-
-    def complete(self, number: int) -> None:
-        """Handle the completion of snapshot `number`."""
-        self.snapshots.complete(number)
 
     def end_input(self, round: int) -> None:
         """Run a round of end-of-input hooks, since no records are left in the task's loop.

@@ -106,7 +106,7 @@ def metrics_report(worker: int, runners: Iterable[TaskRunner]) -> m.Metrics:
     metrics: list[list[Any]] = []
     for runner in runners:
         task = runner.task
-        for operator in task.operators:
+        for operator in task.chain.operators:
             watermark = operator.context.watermark
             known = watermark if watermark > MIN_WATERMARK else None
             counts = [operator.records_in, operator.records_out, known]

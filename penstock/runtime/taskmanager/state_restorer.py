@@ -111,7 +111,7 @@ class StateRestorer:
             GraphError: if there are values of a state that the program no longer has, and the user
                 did not allow to drop them.
         """
-        for operator in task.operators:
+        for operator in task.chain.operators:
             context = operator.context
             found = _Unrequested(self._without_operator_state.get(context.uid, {}))
             if context.backend is not None:
@@ -125,7 +125,7 @@ class StateRestorer:
     async def _restore_operator_state(
         self, task: Task, handles: dict[str, list[tuple[Path, OperatorHandle]]]
     ) -> None:
-        for operator in task.operators:
+        for operator in task.chain.operators:
             context = operator.context
             if context.operator_state is None:
                 self._without_operator_state[context.uid] = {

@@ -78,12 +78,12 @@ class TaskSlot:
                         runner.expect_barrier(number)
             case m.Abort(number):
                 for runner in self:
-                    runner.task.abort(number)
+                    runner.task.snapshots.abort(number)
                     runner.snapshot_over(number)
                     runner.wake()
             case m.Complete(number):
                 for runner in self:
-                    runner.task.complete(number)
+                    runner.task.snapshots.complete(number)
                     runner.snapshot_over(number)
                     runner.wake()
             case m.EndInput(loop, round):

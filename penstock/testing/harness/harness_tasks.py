@@ -136,7 +136,7 @@ class HarnessTasks:
     @property
     def operators(self) -> list[RunningOperator]:
         """The operators of all tasks."""
-        return [operator for task in self._tasks for operator in task.operators]
+        return [operator for task in self._tasks for operator in task.chain.operators]
 
     # ---- the start
 
@@ -217,7 +217,7 @@ class HarnessTasks:
                 task.inject(number, SnapshotKind.CHECKPOINT)
         self.run()
         for task in self._tasks:
-            task.complete(number)
+            task.snapshots.complete(number)
 
     def input_ended(self, task: Task) -> None:
         """Do nothing: the harness sees that a task has ended."""

@@ -232,12 +232,12 @@ class Flow:
         while self._acknowledged < len(self.tasks):
             self._turn()
         for task in self.tasks:
-            task.complete(self._number)
+            task.snapshots.complete(self._number)
         return self.now - began
 
     def records(self, name: str) -> tuple[int, int]:
         """Return how many records the operator of this name has taken, and given out."""
-        found = [o for task in self.tasks for o in task.operators if o.context.name == name]
+        found = [o for task in self.tasks for o in task.chain.operators if o.context.name == name]
         assert found, name
         return sum(o.records_in for o in found), sum(o.records_out for o in found)
 

@@ -464,7 +464,7 @@ def test_a_chain_runs_its_operators_in_order_and_counts_records() -> None:
     while task.step():
         pass
     assert writer.records == [2, 2, 3, 3]
-    assert [(o.records_in, o.records_out) for o in task.operators] == [(3, 2), (2, 4), (4, 0)]
+    assert [(o.records_in, o.records_out) for o in task.chain.operators] == [(3, 2), (2, 4), (4, 0)]
     assert task.ended
 
 

@@ -18,7 +18,8 @@ class Recorder:
     def __init__(self, chain: int, is_source: bool, calls: list[tuple[Any, ...]]) -> None:
         self.is_source = is_source
         self.last_snapshot = 0
-        self.task = self._recording((chain, 0), calls, ("inject", "abort", "end_input"))
+        self.task = self._recording((chain, 0), calls, ("inject", "end_input"))
+        self.task.snapshots = self._recording((chain, 0), calls, ("abort",))
         self.wake = lambda: calls.append((chain, "wake"))
         self.expect_barrier = lambda number: calls.append((chain, "expect_barrier", number))
         self.snapshot_over = lambda number: calls.append((chain, "snapshot_over", number))

@@ -479,7 +479,7 @@ def test_an_abort_drops_the_logs_and_the_next_snapshot_has_its_own(stage: Stage)
     first, second = stage.inputs
     first.put(RecordBatch([1]))
     first.put(Barrier(1))
-    stage.task.abort(1)
+    stage.task.snapshots.abort(1)
     second.put(RecordBatch([2]))
     second.put(Barrier(1))
     stage.write()
