@@ -2,8 +2,9 @@
 
 They implement the interfaces of `penstock.dataflow.source` and `penstock.dataflow.sink`. They do
 not depend on processes or channels. To learn the code, read `collection.py` first, because it is
-the smallest source. Then read `file_source.py` and `file_sink.py`. `docs/guides/connectors.md` is
-the guide for users.
+the smallest source. Then read `file_source.py` and `file_sink.py`. `polling_source.py` and
+`batch_sink.py` have the base classes for connectors of users. `docs/guides/connectors.md` is the
+guide for users.
 """
 
 from __future__ import annotations

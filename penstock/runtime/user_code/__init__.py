@@ -1,1 +1,1 @@
-"""Handle the errors, the log records, the breakpoints and the forks of user code."""
+"""Run the code of users: errors, log records, breakpoints, forks and asynchronous calls."""
