@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MODULE_OF"]
-
 _WHERE = {
     "penstock.connectors": (
         "CollectionSource CsvRows FileSink FileSource FunctionSink GeneratorSource "

@@ -13,8 +13,6 @@ from typing import Any
 
 import penstock
 
-__all__ = ["RefusedModules", "add_modules"]
-
 _NO_JVM = "it is for the JVM, which Penstock does not have"
 #: The modules of PyFlink that Penstock does not have, and what to use.
 _REFUSED = {

@@ -14,8 +14,6 @@ import click
 
 from penstock.cli.options import print_message, reporting_errors
 
-__all__ = ["docs"]
-
 _PACKAGE = Path(__file__).parents[1]
 
 

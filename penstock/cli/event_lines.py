@@ -11,8 +11,6 @@ from penstock.runtime.client.job_warnings import logging_shows
 from penstock.runtime.control.metric_texts import metric_texts
 from penstock.runtime.control.warning_texts import WarningTexts
 
-__all__ = ["EventLines"]
-
 #: The shortest time between two printed lines about snapshots, in seconds.
 SNAPSHOT_LINE_SECONDS = 1.0
 #: Bytes of back-edge records on disk. A loop is reported first at twice this size, and again each

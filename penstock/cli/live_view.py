@@ -15,8 +15,6 @@ from penstock.runtime.control.metric_texts import loss_texts, metric_texts
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["LiveView"]
-
 
 class LiveView:
     """Shows a running job as a table on a terminal, which is redrawn in place.

@@ -19,17 +19,6 @@ import click
 from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.errors import GraphError, PenstockError
 
-__all__ = [
-    "JobCommand",
-    "JobOptions",
-    "duration",
-    "job_options",
-    "log_level_option",
-    "reporting_errors",
-    "print_message",
-    "service_option",
-]
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}

@@ -15,8 +15,6 @@ from penstock.cli.event_lines import EventLines
 from penstock.cli.live_view import LiveView
 from penstock.cli.options import print_message
 
-__all__ = ["Progress"]
-
 
 class Progress:
     """Shows the running jobs of a job file, one after the other.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from penstock.dataflow.graph.job_graph import OperatorOutput
     from penstock.dataflow.program import CloseableIterator, JobExecutionResult, Program
 
-__all__ = ["graph", "run"]
-
 
 @click.command(cls=JobCommand)
 @job_options

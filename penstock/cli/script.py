@@ -37,8 +37,6 @@ from penstock.dataflow.unexecuted import take_reports
 from penstock.runtime.client.stop_signals import handling_signals
 from penstock.snapshot.storage.job_paths import JobPaths
 
-__all__ = ["Detached", "run_job"]
-
 
 class Detached(SystemExit):
     """Ends the command `submit`, while the submitted job continues to run.

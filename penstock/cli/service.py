@@ -29,8 +29,6 @@ from penstock.dataflow.errors import PenstockError, StoreError
 if TYPE_CHECKING:
     pass
 
-__all__ = ["cancel", "jobmanager", "list_jobs", "submit"]
-
 
 @click.command(short_help="Run a service that takes jobs.")
 @service_option

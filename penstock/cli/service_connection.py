@@ -16,8 +16,6 @@ from penstock.dataflow.errors import PenstockError
 if TYPE_CHECKING:
     from penstock.runtime.control.requests import Request
 
-__all__ = ["NoServiceError", "ServiceConnection"]
-
 #: The time within which the service must accept a connection, in seconds.
 CONNECT_SECONDS = 10.0
 

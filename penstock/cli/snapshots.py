@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from penstock.snapshot.metadata.manifest import Manifest, SnapshotInfo
     from penstock.snapshot.storage.store import Store
 
-__all__ = ["print_table", "snapshots"]
-
 _FOLDER = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 _VERIFY = click.option(

@@ -24,8 +24,6 @@ from penstock.dataflow.errors import GraphError, StoreError
 from penstock.snapshot.metadata.handles import KeyedHandle, StateMode
 from penstock.snapshot.metadata.manifest import Manifest
 
-__all__ = ["entry_counts", "operator_states", "print_entries", "select_entries", "state_kinds"]
-
 
 def state_kinds(handles: Iterable[KeyedHandle]) -> dict[str, str]:
     """Return the kind of each state by its name, for example `map` or `value, expires`."""

@@ -24,8 +24,6 @@ from penstock.runtime.client.job_report import JobMonitor
 from penstock.runtime.client.source_preparation import prepared_sources
 from penstock.runtime.control.requests import Submit
 
-__all__ = ["SubmitExecutor"]
-
 #: The longest time that `submit --detach` waits until the job processes records, in seconds.
 BEGIN_SECONDS = 10.0
 #: The text that is reported if the service closes the connection before the job has ended.

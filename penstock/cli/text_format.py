@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["duration_text", "loop_text", "size_text"]
-
 
 def loop_text(loop: dict[str, Any]) -> str:
     """Return a text with the number of records in a back-edge, and their size on disk."""

@@ -16,8 +16,6 @@ from penstock.dataflow.sink import Sink, SinkWriter, WriterContext
 from penstock.dataflow.type_variables import T, T_contra
 from penstock.dataflow.types import Row, TypeInformation
 
-__all__ = ["FunctionSink", "PrintSink"]
-
 
 class PrintSink(Sink[Any]):
     """Prints each record as a line, at least once. (Flink: `print()`.)

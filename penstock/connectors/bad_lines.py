@@ -7,8 +7,6 @@ import logging
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.metrics import Counter
 
-__all__ = ["BadLines"]
-
 logger = logging.getLogger("penstock.connectors")
 
 

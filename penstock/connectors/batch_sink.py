@@ -13,8 +13,6 @@ from typing import Any
 from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
 from penstock.dataflow.type_variables import T_contra
 
-__all__ = ["Batch", "BatchSink", "TransactionalSink"]
-
 #: The form of the keys of new batches.
 _KEY_VERSION = 2
 

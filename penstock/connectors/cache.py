@@ -29,8 +29,6 @@ from penstock.dataflow.source import (
 from penstock.dataflow.time import NO_TIMESTAMP
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 
-__all__ = ["COMPLETE", "CacheSink", "CacheSource", "RecordCache", "WithTimestamp"]
-
 #: The name of the file that is created when all records are stored.
 COMPLETE = "complete"
 #: The suffix of the names of published files.

@@ -24,8 +24,6 @@ from penstock.dataflow.source import (
 )
 from penstock.dataflow.type_variables import T
 
-__all__ = ["CollectionSource", "NumberSequenceSource", "SequenceSource"]
-
 # There are more ranges than readers, so that a slow reader gets fewer of them. But a range is not
 # made very small, because requesting it would take more time than reading its records.
 _RANGES_PER_READER = 4

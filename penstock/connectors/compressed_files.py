@@ -15,8 +15,6 @@ from typing import Any
 
 from penstock.dataflow.errors import GraphError, JobError, Recoverability
 
-__all__ = ["damaged", "damages", "is_compressed", "open_file", "require_decompressor"]
-
 _BUFFER_BYTES = 1 << 17
 #: The names of the compressions, by the end of the file's name.
 _COMPRESSIONS = {".gz": "gzip", ".zst": "Zstandard"}

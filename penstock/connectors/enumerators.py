@@ -12,8 +12,6 @@ from typing import Any
 
 from penstock.dataflow.source import Split, SplitEnumerator
 
-__all__ = ["SubtaskEnumerator"]
-
 
 class SubtaskEnumerator(SplitEnumerator):
     """Assigns split *i* to subtask *i* modulo the parallelism.

@@ -26,8 +26,6 @@ from penstock.connectors.file_formats import CsvRows, LineFormat
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.source import Read
 
-__all__ = ["CompressedLineCursor", "CsvCursor", "Cursor", "LineCursor"]
-
 _SMALLEST_CHUNK = 1 << 12
 _LARGEST_CHUNK = 1 << 20
 _SKIP = 65_536

@@ -19,8 +19,6 @@ from typing import Any, ClassVar, Generic
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.type_variables import T
 
-__all__ = ["CsvRows", "FileFormat", "JsonLines", "LineFormat", "TextLines"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FileFormat(ABC, Generic[T]):

@@ -33,17 +33,6 @@ from penstock.dataflow.errors import GraphError, JobError, Recoverability
 from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
 from penstock.snapshot.storage.filesystem.durable_files import sync_file, sync_path
 
-__all__ = [
-    "STAGING",
-    "FileCommitter",
-    "FileSink",
-    "StagedFileSink",
-    "StagedFormat",
-    "naming",
-    "new_digest",
-    "sink_tag",
-]
-
 _BUFFER_BYTES = 1 << 18
 
 

@@ -40,8 +40,6 @@ from penstock.dataflow.source import (
 )
 from penstock.dataflow.type_variables import T
 
-__all__ = ["FileSource", "ends_of", "unreadable"]
-
 #: The number of bytes at each end of a file that the checksum for `verify_unchanged` includes.
 _END_BYTES = 4096
 

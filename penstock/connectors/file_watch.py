@@ -22,8 +22,6 @@ from typing import Any
 from penstock.connectors.folders import watched_files
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["FileWatch"]
-
 #: The number of removed files that are remembered. If more files were there at once, it is their
 #: number, so that a share that is not mounted for a while is not read again.
 LEAST_REMOVED = 10_000

@@ -14,8 +14,6 @@ from pathlib import Path
 from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.errors import GraphError, JobError, Recoverability
 
-__all__ = ["list_files", "local_path", "require_folder", "watched_files"]
-
 _MAGIC = frozenset("*?[")
 
 

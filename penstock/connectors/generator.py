@@ -30,8 +30,6 @@ from penstock.dataflow.source import (
 )
 from penstock.dataflow.type_variables import T
 
-__all__ = ["GeneratorSource"]
-
 # The delay that a source with a fixed rate makes up for at once, in seconds. If it was delayed for
 # longer, it makes up for the rest at a multiple of its rate. Otherwise it would send too many
 # records at once to the next operators.

@@ -37,8 +37,6 @@ from penstock.dataflow.source import (
 )
 from penstock.dataflow.type_variables import T
 
-__all__ = ["IterableSource"]
-
 # The number of records in the buffer at which the pump waits for the reader.
 _PUMP_LIMIT = 16_384
 

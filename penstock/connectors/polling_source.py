@@ -19,8 +19,6 @@ from penstock.dataflow.source import (
 )
 from penstock.dataflow.type_variables import T_co
 
-__all__ = ["PollingSource", "SplitPoller"]
-
 
 class SplitPoller(ABC, Generic[T_co]):
     """Reads one split of a `PollingSource`.

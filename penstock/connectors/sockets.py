@@ -25,8 +25,6 @@ from penstock.dataflow.source import (
     SplitEnumerator,
 )
 
-__all__ = ["SocketSource"]
-
 _CONNECT_SECONDS = 5.0
 _CHUNK_BYTES = 1 << 16
 

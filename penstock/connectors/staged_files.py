@@ -19,8 +19,6 @@ from penstock.dataflow.errors import JobError, Recoverability
 from penstock.dataflow.sink import Committable
 from penstock.snapshot.storage.filesystem.durable_files import make_folders
 
-__all__ = ["STAGING", "make_staging", "require_own_staging", "staged_path", "target_path"]
-
 #: The name of the folder of staged files, which is in the folder of the sink.
 STAGING = "_staging"
 _STAGED_NAME = re.compile(r"[0-9a-f]{10}-[0-9]{4,}-[0-9]{5,}-[0-9]{8,}")

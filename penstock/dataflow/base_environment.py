@@ -54,8 +54,6 @@ from penstock.dataflow.program import (
 from penstock.dataflow.tracebacks import install
 from penstock.dataflow.unexecuted import Executions, watch
 
-__all__ = ["BaseEnvironment", "local_executor"]
-
 _LOGGER = logging.getLogger("penstock")
 
 

@@ -21,8 +21,6 @@ from penstock.dataflow.time.watermark_strategy import WatermarkStrategy, check_w
 from penstock.dataflow.type_variables import R, T, UserFunction, UserValue
 from penstock.dataflow.types import TypeInformation, check_type_info
 
-__all__ = ["StreamExecutionEnvironment"]
-
 
 class StreamExecutionEnvironment(BaseEnvironment):
     """The context in which a streaming program is built and executed.

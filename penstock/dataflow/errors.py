@@ -16,17 +16,6 @@ import errno
 from enum import Enum
 from typing import ClassVar
 
-__all__ = [
-    "GraphError",
-    "JobError",
-    "PenstockError",
-    "ProtocolError",
-    "Recoverability",
-    "StoreError",
-    "connector_recoverability",
-    "recoverability_of",
-]
-
 
 class Recoverability(Enum):
     """Classifies failures by whether a restart may help. (Flink: `ThrowableType`.)

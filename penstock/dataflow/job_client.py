@@ -11,16 +11,6 @@ from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.program import JobExecutionResult, Program
 
-__all__ = [
-    "AsyncExecutor",
-    "BackgroundJob",
-    "JobClient",
-    "JobID",
-    "JobStatus",
-    "end_job",
-    "unseen_error",
-]
-
 
 class JobStatus(Enum):
     """The state of a job. (Flink: `JobStatus`.)

@@ -19,26 +19,6 @@ from typing import ClassVar, Literal, TypeVar
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.type_variables import PlainValue, UserValue
 
-__all__ = [
-    "FIRST_EVENT_TIME",
-    "LATE_RECORDS_DROPPED",
-    "LATE_RECORDS_TO_SIDE_OUTPUT",
-    "LINES_SKIPPED",
-    "SIDE_OUTPUT_RECORDS_DROPPED",
-    "TIMERS_NOT_FIRED",
-    "WINDOWS_NOT_FIRED",
-    "Counter",
-    "Distribution",
-    "Meter",
-    "Metric",
-    "MetricGroup",
-    "MetricKind",
-    "MetricPath",
-    "find_metric",
-    "names_of",
-    "plain_number",
-]
-
 logger = logging.getLogger("penstock.metrics")
 
 MetricKind = Literal["counter", "meter", "gauge", "distribution"]

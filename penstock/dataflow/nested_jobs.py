@@ -17,8 +17,6 @@ from types import FrameType
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["current_role", "refuse_nested_job", "running_as"]
-
 _role: str | None = None
 
 

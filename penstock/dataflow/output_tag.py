@@ -8,8 +8,6 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.type_variables import T, UserValue
 from penstock.dataflow.types import TypeInformation
 
-__all__ = ["OutputTag", "SideOutput", "check_output_tag"]
-
 
 class OutputTag(Generic[T]):
     """Names a side output: a further stream of an operator. (Flink: `OutputTag`.)

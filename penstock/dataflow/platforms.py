@@ -6,8 +6,6 @@ import sys
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["require_linux"]
-
 
 def require_linux() -> None:
     """Check that this machine runs Linux, before the runtime is imported.

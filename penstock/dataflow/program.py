@@ -23,16 +23,6 @@ from penstock.dataflow.operators import specs
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.type_variables import PlainValue, T_co, UserValue
 
-__all__ = [
-    "CloseableIterator",
-    "Executor",
-    "JobExecutionResult",
-    "Program",
-    "RunOptions",
-    "current_options",
-    "run_options",
-]
-
 
 @dataclass
 class Program:

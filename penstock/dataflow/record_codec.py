@@ -7,8 +7,6 @@ from typing import Protocol
 
 from penstock.dataflow.type_variables import PlainValue, UserValue
 
-__all__ = ["RecordCodec"]
-
 
 class RecordCodec(Protocol):
     """Encodes and decodes batches of records of a job, without pickle."""

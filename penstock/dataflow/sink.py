@@ -20,8 +20,6 @@ from penstock.dataflow.metrics import MetricGroup
 from penstock.dataflow.record_codec import RecordCodec
 from penstock.dataflow.type_variables import PlainValue, T_contra, UserValue
 
-__all__ = ["Committable", "Committer", "Sink", "SinkWriter", "WriterContext"]
-
 
 @dataclass(frozen=True)
 class Committable:

@@ -24,19 +24,6 @@ from penstock.dataflow.record_codec import RecordCodec
 from penstock.dataflow.time.watermark import NO_TIMESTAMP
 from penstock.dataflow.type_variables import PlainValue, T_co, UserValue
 
-__all__ = [
-    "ColumnarRead",
-    "ListEnumerator",
-    "Preparation",
-    "Read",
-    "ReaderContext",
-    "Source",
-    "SourceReader",
-    "Split",
-    "SplitEnumerator",
-    "TimedRead",
-]
-
 
 @dataclass(frozen=True)
 class Split:

@@ -22,8 +22,6 @@ from typing import Protocol
 
 from penstock.dataflow.errors import PenstockError, ProtocolError
 
-__all__ = ["add_advice", "ends_in_engine", "install", "is_engine_frame", "shortened"]
-
 #: The environment variable that shows all frames, with the value "full".
 VARIABLE = "PENSTOCK_TRACEBACK"
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep

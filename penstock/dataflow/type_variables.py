@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
+    from typing_extensions import TypeVar as TypeVar
 else:
     from typing import TypeVar as _TypeVar
 
@@ -19,32 +19,6 @@ else:
         del default
         return _TypeVar(name, **options)
 
-
-__all__ = [
-    "ACC",
-    "IN1_contra",
-    "IN2_contra",
-    "IN_contra",
-    "K",
-    "KEY_contra",
-    "K_co",
-    "OUT",
-    "OUT_co",
-    "R",
-    "S",
-    "S_co",
-    "T",
-    "T1_co",
-    "T2_co",
-    "T_co",
-    "T_contra",
-    "V",
-    "V_co",
-    "PlainValue",
-    "TypeVar",
-    "UserFunction",
-    "UserValue",
-]
 
 #: A record, a key or a value of a program, on which programs and their functions call any method.
 #: Type checkers check nothing there. What is only passed on is an `object` instead.

@@ -16,8 +16,6 @@ from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.dataflow.nested_jobs import current_role
 from penstock.dataflow.program import current_options
 
-__all__ = ["Executions", "take_reports", "watch"]
-
 #: Modules of tools that build programs on purpose without executing them.
 _TOOLS = ("pytest", "unittest", "IPython", "doctest")
 

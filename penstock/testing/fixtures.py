@@ -16,8 +16,6 @@ from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.program import current_options, run_options
 from penstock.testing.harness import OperatorHarness
 
-__all__ = ["operator_harness", "penstock_env", "penstock_in_process"]
-
 
 @pytest.fixture
 def penstock_in_process() -> Iterator[None]:

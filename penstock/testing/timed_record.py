@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["TimedRecord"]
-
 
 class TimedRecord(NamedTuple):
     """A record with its event time. (Flink: `StreamRecord`.)

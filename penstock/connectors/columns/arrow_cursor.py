@@ -10,8 +10,6 @@ from penstock.dataflow.source import ColumnarRead, Read
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ArrowCursor"]
-
 
 class ArrowCursor:
     """Emits the rows of Arrow batches in pieces, and counts them.

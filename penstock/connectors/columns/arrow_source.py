@@ -20,8 +20,6 @@ from penstock.dataflow.source import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ArrowSource"]
-
 #: The number of rows of a split.
 _SPLIT_ROWS = 1 << 18
 

@@ -20,8 +20,6 @@ from penstock.dataflow.errors import GraphError, JobError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ParquetSink"]
-
 _COMPRESSIONS = ("snappy", "zstd", "gzip", "brotli", "lz4", "none")
 
 

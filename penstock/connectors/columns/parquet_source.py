@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = ["ParquetSource"]
-
 #: The largest number of rows that a reader decodes at once.
 _READ_ROWS = 1 << 16
 #: The number of bytes that are read from a file at a time, for each column of a row group.

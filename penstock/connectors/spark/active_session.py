@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["context_lives", "find_java", "require_spark", "session_lives", "spark_session"]
-
 #: The oldest Java version that Spark 4 runs on.
 OLDEST_JAVA = 17
 

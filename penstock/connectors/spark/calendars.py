@@ -12,8 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["has_old_calendar"]
-
 _SPARK_VERSION = b"org.apache.spark.version"
 _MARKS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _FIRST_GOOD_SPARK = (3, 1)

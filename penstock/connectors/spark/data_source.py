@@ -38,8 +38,6 @@ from penstock.connectors.spark.spark_types import arrow_schema
 from penstock.dataflow.errors import GraphError
 from penstock.snapshot.storage.job_paths import JobPaths
 
-__all__ = ["PenstockDataSource"]
-
 _STATE = StructType(
     [
         StructField("operator", StringType(), nullable=False),

@@ -7,8 +7,6 @@ import json
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
-__all__ = ["as_json"]
-
 
 def as_json(value: Any) -> str:
     """Return a value as JSON text; docs/guides/spark.md has a table of the conversions."""

@@ -22,8 +22,6 @@ from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store
 
-__all__ = ["Reading", "SinkFile", "last_whole_snapshot", "list_output", "read_lines"]
-
 #: The pattern of a `FileSink`'s file names: snapshot, subtask, attempt, uid, and tag of the sink.
 _NAME = re.compile(r"part-(\d{10,})-(\d{5,})-(\d{4,})-(\w*)-([0-9a-f]{10})(\.\w+)")
 

@@ -23,8 +23,6 @@ import pyarrow.types as at
 
 from penstock.dataflow.errors import GraphError, JobError
 
-__all__ = ["class_fields", "record_maker", "row_class", "to_python"]
-
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _DAY_US = 24 * 60 * 60 * 1_000_000
 #: The first and the last day of Python's dates (years 1 to 9999), in days since 1970-01-01.

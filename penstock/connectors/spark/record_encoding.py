@@ -25,8 +25,6 @@ import pyarrow.compute as pc
 
 from penstock.dataflow.errors import JobError
 
-__all__ = ["CATALYST_TYPE", "RowEncoder"]
-
 #: The metadata key for the Spark type of an interval field. Spark uses this key in ORC files.
 CATALYST_TYPE = "spark.sql.catalyst.type"
 

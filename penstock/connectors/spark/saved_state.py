@@ -40,8 +40,6 @@ from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolde
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store
 
-__all__ = ["OPERATOR_KINDS", "StateEntry", "StatePart", "find_state", "part_of", "read_part"]
-
 #: The memory of the database that is read, in bytes.
 _CACHE_BYTES = 8 * 1024 * 1024
 #: The kinds of operator state, by the mode of redistribution.

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["arrow_schema", "arrow_type"]
-
 _BY_NAME = {
     "boolean": "bool_",
     "tinyint": "int8",

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["UsedNames", "checked_aliases"]
-
 
 def checked_aliases(what: str, name: str, aliases: Iterable[str]) -> tuple[str, ...]:
     """Return former names as a tuple.

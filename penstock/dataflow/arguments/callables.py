@@ -7,8 +7,6 @@ import inspect
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["check_argument_count", "is_async", "name_of"]
-
 
 def check_argument_count(method: str, function: object, count: int, arguments: str) -> None:
     """Check that a function can be called with `count` positional arguments.

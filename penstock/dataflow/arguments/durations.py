@@ -12,8 +12,6 @@ from typing import Protocol, runtime_checkable
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["DurationLike", "milliseconds_of", "milliseconds_of_text", "seconds_of", "whole_number"]
-
 
 @runtime_checkable
 class InMilliseconds(Protocol):

@@ -9,8 +9,6 @@ from typing import TypeAlias
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.type_variables import UserValue
 
-__all__ = ["Selector", "field_of", "value_of", "values_of"]
-
 #: A function that returns the key, a field or another value of a record.
 Selector: TypeAlias = Callable[[UserValue], UserValue]
 

@@ -6,8 +6,6 @@ import re
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["without_scheme"]
-
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 

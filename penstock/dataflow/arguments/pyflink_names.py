@@ -11,16 +11,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = [
-    "ENVIRONMENT",
-    "EXECUTION_CONFIG",
-    "KEYED_STREAM",
-    "SINK",
-    "STREAM",
-    "MissingFeatureError",
-    "PyFlinkNames",
-]
-
 
 class MissingFeatureError(GraphError, AttributeError):
     """Raised when a program uses a feature of PyFlink that Penstock does not have."""

@@ -13,8 +13,6 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.tracebacks import install
 from penstock.public_names import MODULE_OF
 
-__all__ = ["REFUSED_NAMES", "MissingNameError", "refuse_name"]
-
 
 class MissingNameError(GraphError, ImportError):
     """Raised when a program imports a name of PyFlink that Penstock does not have."""

@@ -13,8 +13,6 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions.function import Function, check_methods
 from penstock.dataflow.type_variables import IN_contra, OUT_co, UserValue
 
-__all__ = ["AsyncFunction", "check_async_function"]
-
 
 class AsyncFunction(Function, ABC, Generic[IN_contra, OUT_co]):
     """Sends a request for each record, and returns the records to emit. (PyFlink: `AsyncFunction`.)

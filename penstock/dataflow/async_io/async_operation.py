@@ -9,8 +9,6 @@ from penstock.dataflow.async_io.retry_strategies import AsyncRetryStrategy
 from penstock.dataflow.functions import KeySelectorLike
 from penstock.dataflow.type_variables import UserValue
 
-__all__ = ["AsyncOperation", "RunIn"]
-
 #: Where the requests of an operator run.
 RunIn = Literal["asyncio", "trio", "threads"]
 

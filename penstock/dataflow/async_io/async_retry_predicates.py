@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sized
 
-__all__ = ["empty_result_predicate", "exception_type_predicate", "has_exception_predicate"]
-
 
 def empty_result_predicate(result: Sized | None) -> bool:
     """Return whether a request has returned no records."""

@@ -11,8 +11,6 @@ from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of,
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.type_variables import UserValue
 
-__all__ = ["AsyncRetryPredicate", "AsyncRetryStrategy"]
-
 ResultPredicate = Callable[[list[UserValue]], bool]
 ExceptionPredicate = Callable[[Exception], bool]
 

@@ -18,15 +18,6 @@ from penstock.dataflow.windows import (
     WindowOperation,
 )
 
-__all__ = [
-    "AGGREGATES",
-    "ALL",
-    "Aggregate",
-    "ColumnAggregation",
-    "check_window",
-    "parse_aggregates",
-]
-
 #: The functions of `agg`. They ignore nulls, except that `count` of `*` counts all rows.
 AGGREGATES = ("count", "sum", "min", "max", "mean")
 #: The column name that stands for whole rows.

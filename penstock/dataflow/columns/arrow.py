@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     #: An array of NumPy, whatever its shape and the type of its items.
     Array: TypeAlias = np.ndarray[UserValue, UserValue]
 
-__all__ = ["array_of", "check_schema", "data_frame_table", "repeated_column", "require_pyarrow"]
-
 
 def array_of(values: Array, nulls: Array | None = None) -> pa.Array:
     """Return an Arrow array with the values of a NumPy array, without copying them.

@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 #: What pyarrow says of a cast that would change a value.
 _LOST = re.compile("truncated|lose data|data loss")
 
-__all__ = [
-    "array_of_values",
-    "arrow_of",
-    "fields_of",
-    "fit_schema",
-    "one_row",
-    "python_values",
-    "rows_of",
-]
-
 
 def arrow_of(
     records: Sequence[UserValue],

@@ -16,8 +16,6 @@ from penstock.dataflow.type_variables import UserValue
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FORMATS", "BatchFunction", "BatchOperation"]
-
 #: The forms in which a batch function may take its batches.
 FORMATS = ("arrow", "pandas", "polars", "rows")
 

@@ -19,15 +19,6 @@ if TYPE_CHECKING:
 
     from penstock.dataflow.columns.arrow import Array
 
-__all__ = [
-    "ColumnKey",
-    "DistinctKeys",
-    "column_named",
-    "distinct_keys",
-    "distinct_values",
-    "key_columns",
-]
-
 #: Whole numbers below this limit are small, whatever the number of rows.
 _SMALL = 1 << 16
 

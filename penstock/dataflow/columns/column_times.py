@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from penstock.dataflow.columns.arrow import Array
 
-__all__ = ["ColumnTimestamps", "milliseconds_of_column"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)  # noqa: UP017 - `datetime.UTC` would read worse
 _MILLISECOND = timedelta(milliseconds=1)
 

@@ -17,8 +17,6 @@ from penstock.dataflow.type_variables import UserValue
 if TYPE_CHECKING:
     from penstock.dataflow.columns.arrow import Array
 
-__all__ = ["KeyIndex"]
-
 #: The maximum length of the array. Larger whole numbers are looked up in the dict.
 _SMALL = 1 << 22
 _FIRST_SIZE = 1 << 10

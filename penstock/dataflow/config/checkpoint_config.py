@@ -20,8 +20,6 @@ from penstock.dataflow.config.state_backends import (
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.time.durations import Duration
 
-__all__ = ["CheckpointConfig"]
-
 _LOGGER = logging.getLogger("penstock")
 #: The largest number of tolerable failures in Flink.
 _UNLIMITED = 2**31 - 1

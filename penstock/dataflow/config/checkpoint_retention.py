@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["ExternalizedCheckpointCleanup", "ExternalizedCheckpointRetention"]
-
 
 class ExternalizedCheckpointRetention(Enum):
     """Whether the checkpoints of a job are kept when it ends.

@@ -6,8 +6,6 @@ import logging
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["MAX_PARALLELISM", "check_parallelism", "log_level_number"]
-
 #: The largest allowed number of key groups, as in Flink.
 MAX_PARALLELISM = 32768
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["ColdStoreKind"]
-
 
 class ColdStoreKind(Enum):
     """The database that stores keyed state which is too large for a manifest or for memory.

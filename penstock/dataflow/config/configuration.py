@@ -8,8 +8,6 @@ from typing import ClassVar
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.type_variables import UserValue
 
-__all__ = ["Configuration"]
-
 
 class Configuration(PyFlinkNames):
     """Settings by the keys of Flink. (PyFlink: `Configuration`.)

@@ -21,8 +21,6 @@ from penstock.dataflow.config.state_backends import StateBackend
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.time.time_domain import TimeCharacteristic
 
-__all__ = ["ExecutionConfig", "ExecutionMode", "ExecutionSettings"]
-
 _LOGGER = logging.getLogger("penstock")
 
 

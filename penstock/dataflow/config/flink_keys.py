@@ -17,8 +17,6 @@ from penstock.dataflow.config.runtime_mode import RuntimeExecutionMode
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.type_variables import T
 
-__all__ = ["KEYS", "apply_configuration", "size_of_text"]
-
 _LOGGER = logging.getLogger("penstock")
 _SIZES = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
 

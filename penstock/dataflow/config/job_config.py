@@ -16,8 +16,6 @@ from penstock.dataflow.config.restart_strategies import RestartStrategy
 from penstock.dataflow.config.runtime_mode import RuntimeExecutionMode
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["CheckpointingMode", "JobConfig"]
-
 
 class CheckpointingMode(Enum):
     """The mode in which snapshots are taken. (Flink: `CheckpointingMode`.)

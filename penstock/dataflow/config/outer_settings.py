@@ -22,8 +22,6 @@ from penstock.dataflow.config.setting_texts import (
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.type_variables import UserValue
 
-__all__ = ["FILE_NAME", "config_of_files", "environment_variables", "with_environment"]
-
 FILE_NAME = "penstock.toml"
 #: The command that shows the list of settings.
 _LIST = "`penstock docs configuration`"

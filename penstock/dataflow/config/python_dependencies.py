@@ -8,8 +8,6 @@ from typing import Self
 from penstock.dataflow.config.job_config import JobConfig
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["PythonDependencySettings", "joined"]
-
 PathLike = str | os.PathLike[str]
 
 

@@ -7,8 +7,6 @@ from functools import total_ordering
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["MemorySize", "SlotSharingGroup", "SlotSharingGroupBuilder"]
-
 
 @total_ordering
 @dataclass(frozen=True)

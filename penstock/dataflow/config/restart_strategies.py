@@ -7,13 +7,6 @@ from dataclasses import dataclass
 from penstock.dataflow.arguments.durations import DurationLike, seconds_of, whole_number
 from penstock.dataflow.errors import GraphError
 
-__all__ = [
-    "RestartStrategies",
-    "RestartStrategy",
-    "RestartStrategyConfiguration",
-    "check_restart_strategy",
-]
-
 
 @dataclass(frozen=True)
 class RestartStrategy:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["RuntimeExecutionMode"]
-
 
 class RuntimeExecutionMode(Enum):
     """The mode in which a program runs. (Flink: `RuntimeExecutionMode`.)

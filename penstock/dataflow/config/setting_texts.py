@@ -20,8 +20,6 @@ from penstock.dataflow.config.job_config import JobConfig
 from penstock.dataflow.config.restart_strategies import RestartStrategies, RestartStrategy
 from penstock.dataflow.type_variables import UserFunction, UserValue
 
-__all__ = ["attribute_of", "setting_names", "setting_value", "suggestion"]
-
 _SIZES = ("batch_bytes", "inline_threshold", "memory_bytes")
 _HAS_UNIT = re.compile(r".*[a-z]\s*", re.IGNORECASE)
 

@@ -17,17 +17,6 @@ from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.config.cold_store import ColdStoreKind
 from penstock.dataflow.config.job_config import JobConfig
 
-__all__ = [
-    "CheckpointStorage",
-    "EmbeddedRocksDBStateBackend",
-    "EmbeddedSQLiteStateBackend",
-    "FileSystemCheckpointStorage",
-    "HashMapStateBackend",
-    "JobManagerCheckpointStorage",
-    "PredefinedOptions",
-    "StateBackend",
-]
-
 _LOGGER = logging.getLogger("penstock")
 _TUNED = (
     "Penstock tunes RocksDB by itself; the memory of a worker is set with env.set_memory(bytes)"

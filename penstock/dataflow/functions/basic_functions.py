@@ -10,17 +10,6 @@ from penstock.dataflow.arguments.fields import Selector
 from penstock.dataflow.functions.function import Function
 from penstock.dataflow.type_variables import IN_contra, K_co, KEY_contra, OUT_co, T
 
-__all__ = [
-    "FilterFunction",
-    "FlatMapFunction",
-    "KeySelector",
-    "KeySelectorLike",
-    "MapFunction",
-    "Partitioner",
-    "ReduceFunction",
-    "SinkFunction",
-]
-
 
 class MapFunction(Function, ABC, Generic[IN_contra, OUT_co]):
     """Emits exactly one record for each input record. (Flink: `MapFunction`.)

@@ -31,8 +31,6 @@ from penstock.dataflow.type_variables import (
     V,
 )
 
-__all__ = ["BroadcastProcessFunction", "KeyedBroadcastProcessFunction"]
-
 
 class BroadcastProcessFunction(
     TwoInputProcessFunction, ABC, Generic[IN1_contra, IN2_contra, OUT_co]

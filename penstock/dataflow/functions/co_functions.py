@@ -21,14 +21,6 @@ from penstock.dataflow.type_variables import (
     UserValue,
 )
 
-__all__ = [
-    "CoFlatMapFunction",
-    "CoMapFunction",
-    "CoProcessFunction",
-    "KeyedCoProcessFunction",
-    "TwoInputProcessFunction",
-]
-
 
 class CoMapFunction(Function, ABC, Generic[IN1_contra, IN2_contra, OUT_co]):
     """Emits at most one record for each record of two streams. (Flink: `CoMapFunction`.)

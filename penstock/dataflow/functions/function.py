@@ -10,8 +10,6 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.state import RuntimeContext
 from penstock.dataflow.type_variables import UserFunction, UserValue
 
-__all__ = ["Function", "check_function", "check_methods", "method_of"]
-
 
 class Function:
     """The base class of all rich functions. (Flink: `RichFunction`.)

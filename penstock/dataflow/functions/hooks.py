@@ -9,8 +9,6 @@ from penstock.dataflow.functions.co_functions import (
 )
 from penstock.dataflow.functions.process_functions import KeyedProcessFunction, ProcessFunction
 
-__all__ = ["has_end_input", "has_on_timer"]
-
 _WITH_END = (ProcessFunction, KeyedProcessFunction, TwoInputProcessFunction)
 _WITH_TIMERS = (KeyedProcessFunction, KeyedCoProcessFunction, KeyedBroadcastProcessFunction)
 

@@ -10,8 +10,6 @@ from penstock.dataflow.functions.function import Function
 from penstock.dataflow.output_tag import SideOutput
 from penstock.dataflow.type_variables import IN1_contra, IN2_contra, OUT_co
 
-__all__ = ["CoGroupFunction", "FlatJoinFunction", "JoinFunction", "ProcessJoinFunction"]
-
 
 class JoinFunction(Function, ABC, Generic[IN1_contra, IN2_contra, OUT_co]):
     """Emits exactly one record for each pair of records that match. (Flink: `JoinFunction`.)

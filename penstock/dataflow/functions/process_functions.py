@@ -12,8 +12,6 @@ from penstock.dataflow.time.time_domain import TimeDomain
 from penstock.dataflow.time.timer_service import TimerService
 from penstock.dataflow.type_variables import IN_contra, K_co, KEY_contra, OUT_co
 
-__all__ = ["KeyedProcessFunction", "ProcessFunction"]
-
 
 class ProcessFunction(Function, ABC, Generic[IN_contra, OUT_co]):
     """Emits any number of records for each input record, and at the end of the input.

@@ -16,8 +16,6 @@ from types import CellType, CodeType, FunctionType, ModuleType
 
 from penstock.dataflow.functions.function import Function
 
-__all__ = ["never_updates"]
-
 #: The number of functions and classes that are examined at most.
 _MOST = 500
 #: What is examined.

@@ -13,8 +13,6 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import JobGraph, Operator
 from penstock.dataflow.operators.specs import without_watermarks
 
-__all__ = ["in_runtime_mode"]
-
 
 def in_runtime_mode(graph: JobGraph, config: JobConfig) -> tuple[JobGraph, JobConfig]:
     """Return a program and its settings, prepared for the mode in which the program runs.

@@ -13,8 +13,6 @@ from penstock.dataflow.sink import Sink
 from penstock.dataflow.source import Source
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
 
-__all__ = ["StoredRecords", "with_caches"]
-
 
 class StoredRecords(Protocol):
     """The records of a cached stream, which are stored at its first execution."""

@@ -41,8 +41,6 @@ from penstock.dataflow.graph.operator_names import detail_of
 from penstock.dataflow.graph.uids import assign_uids, former_uids
 from penstock.dataflow.state.checkpointed_function import checkpointed_function
 
-__all__ = ["compile_graph"]
-
 
 def compile_graph(
     graph: JobGraph, config: JobConfig, *, unchained: Container[tuple[str, str]] = ()

@@ -21,8 +21,6 @@ from penstock.dataflow.type_variables import T
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["back_edges", "cyclic_components", "has_cycle", "unreached"]
-
 
 def has_cycle(edges: Iterable[tuple[Hashable, Hashable]]) -> bool:
     """Return whether the graph with these edges has a cycle. The call does not import networkx."""

@@ -9,8 +9,6 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import JobGraph, Operator
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
 
-__all__ = ["check_event_time", "check_watermarks", "gives_timestamps"]
-
 
 def check_event_time(graph: JobGraph) -> None:
     """Check that something gives timestamps to the records of each operator that needs them.

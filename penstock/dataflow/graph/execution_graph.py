@@ -15,15 +15,6 @@ from functools import cached_property
 from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.dataflow.operators.operator_spec import OperatorSpec
 
-__all__ = [
-    "Chain",
-    "ChainedOperator",
-    "ChannelId",
-    "ExecutionGraph",
-    "Link",
-    "OperatorInfo",
-]
-
 
 @dataclass(frozen=True)
 class OperatorInfo:

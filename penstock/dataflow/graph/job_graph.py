@@ -23,17 +23,6 @@ from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
 from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.types.type_information import TypeInformation
 
-__all__ = [
-    "Chaining",
-    "Connection",
-    "Edge",
-    "JobGraph",
-    "Operator",
-    "OperatorOutput",
-    "Partitioning",
-    "function_name",
-]
-
 
 class Partitioning(Enum):
     """The rule that chooses the subtask of the next operator for each record."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import zlib
 
-__all__ = ["key_group", "key_group_range", "subtask_of_key_group"]
-
 
 def key_group(canonical_bytes: bytes, max_parallelism: int) -> int:
     """Return the key group of a key, with `0 <= group < max_parallelism`.

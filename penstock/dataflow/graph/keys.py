@@ -41,15 +41,6 @@ from penstock.dataflow.errors import JobError
 from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.types.row import Row
 
-__all__ = [
-    "MAX_DECIMAL_EXPONENT",
-    "MAX_KEY_DEPTH",
-    "KeyRefusedError",
-    "canonical",
-    "plain_keys",
-    "tuple_prefix",
-]
-
 MAX_DECIMAL_EXPONENT = 6144
 """The largest distance of a digit from the decimal point in a Decimal key.
 

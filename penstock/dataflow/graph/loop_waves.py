@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from penstock.dataflow.graph.execution_graph import ExecutionGraph, Link
 from penstock.dataflow.graph.job_graph import Partitioning
 
-__all__ = ["LoopWaves"]
-
 _POINTWISE = (Partitioning.FORWARD, Partitioning.RESCALE)
 
 

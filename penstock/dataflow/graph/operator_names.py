@@ -8,8 +8,6 @@ from penstock.dataflow.sink import Sink
 from penstock.dataflow.source import Source
 from penstock.dataflow.windows import WindowOperation
 
-__all__ = ["detail_of", "input_names"]
-
 #: The largest length of the path in a detail, in characters.
 _PATH_LENGTH = 40
 

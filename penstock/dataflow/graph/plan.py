@@ -8,8 +8,6 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.operators.operator_spec import Role
 
-__all__ = ["render"]
-
 
 def render(graph: ExecutionGraph, format: str = "text") -> str:
     """Return a drawing of an execution graph.

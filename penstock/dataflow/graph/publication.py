@@ -7,8 +7,6 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.dataflow.sink import Sink
 
-__all__ = ["check_publication"]
-
 
 def check_publication(graph: JobGraph, config: JobConfig) -> None:
     """Check that a job takes snapshots if its sinks publish with them and it never ends.

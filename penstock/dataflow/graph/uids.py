@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import JobGraph, Operator, function_name
 
-__all__ = ["assign_uids", "former_uids"]
-
 
 def former_uids(graph: JobGraph, uids: Mapping[int, str]) -> dict[int, str]:
     """Return the former uid of each operator that has another uid now, keyed by operator id.

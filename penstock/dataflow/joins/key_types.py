@@ -16,8 +16,6 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import KeySelector
 from penstock.dataflow.types import TypeInformation
 
-__all__ = ["check_key_types", "key_shape", "shapes_can_match", "why_keys_never_match"]
-
 _NUMBERS = (int, float, Decimal, Fraction)
 
 

@@ -9,8 +9,6 @@ from penstock.dataflow.joins.static_table import StaticTable
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.type_variables import UserValue
 
-__all__ = ["AsOfJoinOperation", "IntervalJoinOperation", "TableJoinOperation"]
-
 
 @dataclass
 class AsOfJoinOperation:

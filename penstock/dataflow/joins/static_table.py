@@ -18,8 +18,6 @@ from penstock.dataflow.columns.arrow import data_frame_table, repeated_column
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.type_variables import UserFunction, UserValue
 
-__all__ = ["StaticTable", "static_table"]
-
 _TABLES = (
     "a mapping, a pyarrow.Table, a DataFrame of pandas, Polars or Spark, the path of a Parquet "
     "file or folder, or a function without arguments that returns one of these"

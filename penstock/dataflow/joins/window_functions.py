@@ -24,8 +24,6 @@ from penstock.dataflow.functions import (
 from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.windows import WindowFunction
 
-__all__ = ["co_group_window_function", "join_window_function"]
-
 #: A function of a record of each stream, or of the records of each stream.
 PairFunction: TypeAlias = Callable[[UserValue, UserValue], UserValue]
 

@@ -23,8 +23,6 @@ from zoneinfo import ZoneInfo
 from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.types.row import Row
 
-__all__ = ["IMMUTABLE", "MUTABLE_CONTAINERS", "can_change"]
-
 IMMUTABLE = frozenset({NoneType, bool, int, float, str, bytes, complex, Decimal, Fraction})
 IMMUTABLE |= {datetime, date, time, timedelta, timezone, ZoneInfo, UUID, range}
 """The types whose values cannot change, and contain nothing that can change."""

@@ -25,14 +25,6 @@ from penstock.dataflow.object_reuse.mutability import (
 from penstock.dataflow.type_variables import R, T, UserValue
 from penstock.dataflow.types.row import Row
 
-__all__ = [
-    "copy_if_shared",
-    "copy_items_if_shared",
-    "copy_listed_if_shared",
-    "copy_local_if_shared",
-    "map_and_copy_if_shared",
-]
-
 
 def _references(value: object) -> int:
     return getrefcount(value)

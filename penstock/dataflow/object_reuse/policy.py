@@ -14,8 +14,6 @@ from penstock.dataflow.object_reuse.mutability import can_change
 from penstock.dataflow.object_reuse.ownership import copy_listed_if_shared
 from penstock.dataflow.type_variables import T
 
-__all__ = ["Check", "EmissionPolicy", "may_change_objects"]
-
 #: The names of methods and functions that change an object of a built-in type.
 CHANGING_METHODS = frozenset({"append", "appendleft", "extend", "extendleft", "insert", "rotate"})
 CHANGING_METHODS |= {"pop", "popleft", "popitem", "remove", "discard", "clear", "sort", "reverse"}

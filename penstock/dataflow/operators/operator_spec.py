@@ -9,8 +9,6 @@ from enum import Enum
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.type_variables import UserFunction, UserValue
 
-__all__ = ["OperatorSpec", "Role"]
-
 
 class Role(Enum):
     """The place of an operator in a program.

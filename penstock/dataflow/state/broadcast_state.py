@@ -8,8 +8,6 @@ from typing import Generic
 
 from penstock.dataflow.type_variables import K, V
 
-__all__ = ["BroadcastState", "ReadOnlyBroadcastState"]
-
 
 class ReadOnlyBroadcastState(ABC, Generic[K, V]):
     """A broadcast state as the other input of the operator sees it.

@@ -11,14 +11,6 @@ from penstock.dataflow.state.runtime_context import KeyedStateStore
 from penstock.dataflow.state.states import ListState
 from penstock.dataflow.type_variables import K, T, V
 
-__all__ = [
-    "CheckpointedFunction",
-    "FunctionInitializationContext",
-    "FunctionSnapshotContext",
-    "OperatorStateStore",
-    "checkpointed_function",
-]
-
 
 class OperatorStateStore(ABC):
     """Gives access to the operator state of one subtask. (Flink: `OperatorStateStore`.)

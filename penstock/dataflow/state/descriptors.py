@@ -23,15 +23,6 @@ from penstock.dataflow.state.time_to_live import StateTtlConfig
 from penstock.dataflow.type_variables import ACC, IN_contra, K, OUT_co, R, S_co, T, UserValue, V
 from penstock.dataflow.types import TypeInformation
 
-__all__ = [
-    "AggregatingStateDescriptor",
-    "ListStateDescriptor",
-    "MapStateDescriptor",
-    "ReducingStateDescriptor",
-    "StateDescriptor",
-    "ValueStateDescriptor",
-]
-
 #: The type of a value: type information or a class. It tells type checkers the type of the state.
 TypeOf: TypeAlias = TypeInformation[T] | type[T] | None
 

@@ -23,8 +23,6 @@ from penstock.dataflow.state.states import (
 )
 from penstock.dataflow.type_variables import K, R, T, V
 
-__all__ = ["KeyedStateStore", "RuntimeContext"]
-
 
 class KeyedStateStore(ABC):
     """Gives access to keyed state. (Flink: `KeyedStateStore`.)

@@ -12,17 +12,6 @@ from typing import Generic
 
 from penstock.dataflow.type_variables import IN_contra, K, OUT_co, T, V
 
-__all__ = [
-    "AggregatingState",
-    "AppendingState",
-    "ListState",
-    "MapState",
-    "MergingState",
-    "ReducingState",
-    "State",
-    "ValueState",
-]
-
 
 class State(ABC):
     """The base class of all states. (Flink: `State`.)"""

@@ -15,8 +15,6 @@ from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of,
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.time.durations import Time
 
-__all__ = ["StateTtlConfig"]
-
 
 class TtlUpdateType(Enum):
     """When the time to live of a value begins again."""

@@ -16,8 +16,6 @@ from penstock.dataflow.functions import ReduceFunction
 from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.types import Row
 
-__all__ = ["FieldAggregation", "FieldChoice", "projection"]
-
 Field = int | str | None
 
 

@@ -15,8 +15,6 @@ from penstock.dataflow.streams.data_stream import DataStream
 from penstock.dataflow.type_variables import R, T
 from penstock.dataflow.types import check_type_info
 
-__all__ = ["AsyncDataStream"]
-
 #: A function of `AsyncDataStream`.
 _Function = AsyncFunction[T, R] | Callable[[T], Awaitable[Iterable[R]]] | Callable[[T], Iterable[R]]
 

@@ -18,8 +18,6 @@ from penstock.dataflow.types import check_type_info
 if TYPE_CHECKING:
     from penstock.dataflow.streams.data_stream import DataStream
 
-__all__ = ["BroadcastConnectedStream", "BroadcastStream"]
-
 
 class BroadcastStream(Generic[T_co]):
     """A stream that sends all records to every subtask. (Flink: `BroadcastStream`.)

@@ -34,37 +34,6 @@ from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.types import TypeInformation, Types
 from penstock.dataflow.windows import WindowOperation
 
-__all__ = [
-    "ANY_TYPE",
-    "OperatorInput",
-    "add_as_of_join",
-    "add_async_wait",
-    "add_broadcast_process",
-    "add_co_flat_map",
-    "add_co_map",
-    "add_co_process",
-    "add_column_aggregation",
-    "add_count",
-    "add_filter",
-    "add_flat_map",
-    "add_interval_join",
-    "add_keyed_process",
-    "add_map",
-    "add_map_batches",
-    "add_operator",
-    "add_process",
-    "add_reduce",
-    "add_sink",
-    "add_table_join",
-    "add_timestamps",
-    "add_window",
-    "add_window_join",
-    "add_window_of_all",
-    "partitioned",
-    "side_output_of",
-    "type_of",
-]
-
 #: The type of records without a declared type.
 ANY_TYPE = Types.PICKLED_BYTE_ARRAY()
 

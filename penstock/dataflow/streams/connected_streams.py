@@ -24,8 +24,6 @@ from penstock.dataflow.types import check_type_info
 if TYPE_CHECKING:
     from penstock.dataflow.streams.data_stream import DataStream
 
-__all__ = ["ConnectedStreams", "check_two_input_function"]
-
 _Selector: TypeAlias = Callable[[T_co], K] | KeySelector[T_co, K]
 
 

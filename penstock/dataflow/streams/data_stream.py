@@ -87,8 +87,6 @@ if TYPE_CHECKING:
     from penstock.dataflow.streams.feedback import IterativeStream
     from penstock.dataflow.streams.keyed_stream import KeyedStream
 
-__all__ = ["CachedDataStream", "DataStream"]
-
 _Selector: TypeAlias = Callable[[T_co], K] | KeySelector[T_co, K]
 
 

@@ -18,8 +18,6 @@ from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorOutput
 from penstock.dataflow.streams.data_stream import DataStream
 from penstock.dataflow.type_variables import T_co
 
-__all__ = ["Feedback", "FeedbackStream", "IterativeStream"]
-
 
 class Feedback:
     """A feedback in a job graph. It can be closed only once.

@@ -20,8 +20,6 @@ from penstock.dataflow.windows import WindowAssigner, WindowOperation
 if TYPE_CHECKING:
     from penstock.dataflow.streams.data_stream import DataStream
 
-__all__ = ["GroupedStream", "WindowedGroups"]
-
 
 class GroupedStream:
     """The rows of a stream, grouped by columns. `docs/guides/columns.md` is the guide.

@@ -15,8 +15,6 @@ from penstock.dataflow.state import RuntimeContext, ValueStateDescriptor
 from penstock.dataflow.time import MAX_WATERMARK
 from penstock.dataflow.type_variables import UserValue
 
-__all__ = ["HistoryJoin"]
-
 _time_of = itemgetter(0)
 
 

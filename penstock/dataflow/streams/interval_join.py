@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from penstock.dataflow.streams.data_stream import DataStream
     from penstock.dataflow.streams.keyed_stream import KeyedStream
 
-__all__ = ["IntervalJoin", "IntervalJoined"]
-
 #: The greatest bound, in milliseconds: 36 million years.
 _MOST = 2**60
 

@@ -12,8 +12,6 @@ from penstock.dataflow.streams.key_selectors import check_key_selector
 from penstock.dataflow.streams.window_settings import own
 from penstock.dataflow.type_variables import UserValue
 
-__all__ = ["as_of_join_operation", "table_join_operation"]
-
 
 def as_of_join_operation(how: str, function: object, late_tag: object) -> AsOfJoinOperation:
     """Return the operation of an as-of join; see `KeyedStream.as_of_join`.

@@ -37,8 +37,6 @@ from penstock.dataflow.windows.window import W
 if TYPE_CHECKING:
     from penstock.dataflow.streams.data_stream import DataStream
 
-__all__ = ["CoGroupedStreams", "JoinedStreams", "JoinedStreamsInWindows"]
-
 _BEFORE_WHERE = dict.fromkeys(
     ("equal_to", "window", "apply", "trigger", "evictor", "allowed_lateness"),
     "a join first needs the keys of both streams: call where(key of the first stream)"

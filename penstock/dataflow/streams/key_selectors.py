@@ -7,8 +7,6 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import KeySelector, KeySelectorLike, check_function
 from penstock.dataflow.types import check_type_info
 
-__all__ = ["KeyFields", "check_key_selector", "declared_key_type"]
-
 #: Fields of a key: a position, a name, or several of them.
 KeyFields = int | str | tuple[int | str, ...]
 

@@ -44,8 +44,6 @@ from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows import CountWindow, WindowAssigner
 from penstock.dataflow.windows.window import W
 
-__all__ = ["KeyedStream"]
-
 
 class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
     """A stream that is partitioned by key. (Flink: `KeyedStream`.)

@@ -23,8 +23,6 @@ from penstock.dataflow.graph.job_graph import (
     Partitioning,
 )
 
-__all__ = ["OperatorSettings"]
-
 
 class OperatorSettings:
     """Sets options of the operator that was added last. Base class of streams and sinks.

@@ -20,8 +20,6 @@ from penstock.dataflow.time import MAX_WATERMARK
 from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.windows import AggregateFunction
 
-__all__ = ["FinalTopK", "FirstOfKey", "RandomSample", "StatefulMap", "TopK", "TopKAggregate"]
-
 
 class StatefulMap(MapFunction):
     """Maps each record with the state of its key.

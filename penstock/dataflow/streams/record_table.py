@@ -11,8 +11,6 @@ from importlib import import_module
 from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.types import Row
 
-__all__ = ["RecordTable"]
-
 #: The largest number of characters of a value that a table shows.
 _MAX_WIDTH = 200
 

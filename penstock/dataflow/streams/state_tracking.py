@@ -14,8 +14,6 @@ from penstock.dataflow.state import RuntimeContext, ValueStateDescriptor
 from penstock.dataflow.time import MAX_WATERMARK
 from penstock.dataflow.type_variables import UserValue
 
-__all__ = ["StateTracking"]
-
 
 class StateTracking(KeyedProcessFunction):
     """Keeps one state for each key, and emits (key, state) after each event.

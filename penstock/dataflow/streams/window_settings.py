@@ -18,8 +18,6 @@ from penstock.dataflow.windows.window import W
 from penstock.dataflow.windows.window_assigner import MergingWindowAssigner, WindowAssigner
 from penstock.dataflow.windows.window_operation import WindowOperation
 
-__all__ = ["WindowSettings", "own"]
-
 _LOGGER = logging.getLogger("penstock")
 
 

@@ -40,14 +40,6 @@ from penstock.dataflow.windows.window import W
 if TYPE_CHECKING:
     from penstock.dataflow.streams.data_stream import DataStream
 
-__all__ = [
-    "AllWindowedStream",
-    "BaseWindowedStream",
-    "WindowedStream",
-    "count_windows",
-    "time_windows",
-]
-
 Field = int | str | None
 
 _Reducer: TypeAlias = Callable[[T_co, T_co], T_co] | ReduceFunction[T_co]

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-__all__ = ["Duration", "Instant", "Time"]
-
 
 class Duration(timedelta):
     """A length of time. (Flink: `java.time.Duration`.)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["TimeCharacteristic", "TimeDomain"]
-
 
 class TimeDomain(Enum):
     """The kind of time of a timer. (Flink: `TimeDomain`.)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-__all__ = ["TimerService"]
-
 
 class TimerService(ABC):
     """Gives the current times, and registers timers for the current key. (Flink: `TimerService`.)

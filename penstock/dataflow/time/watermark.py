@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-__all__ = ["MAX_WATERMARK", "MIN_WATERMARK", "NO_TIMESTAMP", "Watermark", "watermark_text"]
-
 _EPOCH = datetime(1970, 1, 1)
 
 #: The event time of a record that has none. (Flink: `Long.MIN_VALUE`.)

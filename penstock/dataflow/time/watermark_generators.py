@@ -13,14 +13,6 @@ from typing import Generic
 from penstock.dataflow.time.watermark import MIN_WATERMARK, Watermark
 from penstock.dataflow.type_variables import T_contra, UserValue
 
-__all__ = [
-    "AscendingTimestampsWatermarks",
-    "BoundedOutOfOrdernessWatermarks",
-    "NoWatermarks",
-    "WatermarkGenerator",
-    "WatermarkOutput",
-]
-
 
 class WatermarkOutput(ABC):
     """Receives the watermarks of a generator. (Flink: `WatermarkOutput`.)

@@ -19,13 +19,6 @@ from penstock.dataflow.time.watermark_generators import (
 )
 from penstock.dataflow.type_variables import R, T_contra
 
-__all__ = [
-    "TimestampAssigner",
-    "WatermarkAlignment",
-    "WatermarkStrategy",
-    "check_watermark_strategy",
-]
-
 
 class TimestampAssigner(ABC, Generic[T_contra]):
     """Returns the event time of a record. (Flink: `TimestampAssigner`.)

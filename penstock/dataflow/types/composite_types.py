@@ -10,8 +10,6 @@ from penstock.dataflow.type_variables import K, T, T_co, UserValue, V
 from penstock.dataflow.types.row import Row, RowKind
 from penstock.dataflow.types.type_information import TypeInformation, check_type_info, nullable
 
-__all__ = ["ArrayTypeInfo", "MapTypeInfo", "RowTypeInfo", "TupleTypeInfo"]
-
 
 class ArrayTypeInfo(TypeInformation[list[T]]):
     """The type of lists and arrays, with the type of their items.

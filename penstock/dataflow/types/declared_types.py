@@ -19,8 +19,6 @@ from penstock.dataflow.types.java_text import double_text, float_text, timestamp
 from penstock.dataflow.types.row import Row
 from penstock.dataflow.types.type_information import TypeInformation
 
-__all__ = ["Types"]
-
 
 class _TypesMeta(type):
     def __getattr__(cls, name: str) -> NoReturn:

@@ -10,8 +10,6 @@ A `Row` can change and has a hash, as in PyFlink. So from the first row of a pro
 
 from __future__ import annotations
 
-__all__ = ["HashProbe", "distrust_hashes"]
-
 
 class HashProbe(dict[object, object]):
     """An empty dict, in which no value is ever found: `value in probe` is False or raises."""

@@ -7,8 +7,6 @@ import math
 import struct
 from decimal import Decimal
 
-__all__ = ["double_text", "float_text", "timestamp_text"]
-
 
 def double_text(value: float) -> str:
     """Return a double as `Double.toString` writes it, such as `1.0E16`."""

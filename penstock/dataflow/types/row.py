@@ -8,8 +8,6 @@ from enum import Enum
 from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.types.hash_probe import distrust_hashes
 
-__all__ = ["Row", "RowKind"]
-
 #: Whether this process has made a row.
 _made = False
 

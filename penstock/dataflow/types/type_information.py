@@ -17,8 +17,6 @@ from typing import Generic
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.type_variables import R, T_co, UserValue
 
-__all__ = ["TypeInformation", "check_type_info"]
-
 
 class TypeInformation(Generic[T_co]):
     """The type of a record, of a field or of a state. (PyFlink: `TypeInformation`.)

@@ -12,8 +12,6 @@ from penstock.dataflow.windows.trigger import Trigger
 from penstock.dataflow.windows.window import CountWindow, GlobalWindow
 from penstock.dataflow.windows.window_assigner import WindowAssigner
 
-__all__ = ["CountSlidingWindowAssigner", "CountTumblingWindowAssigner", "GlobalWindows"]
-
 
 class _CountWindows(WindowAssigner[UserValue, CountWindow]):
     """Numbers the records of each key.

@@ -17,8 +17,6 @@ from penstock.dataflow.time.watermark import NO_TIMESTAMP
 from penstock.dataflow.type_variables import R, T, UserValue
 from penstock.dataflow.windows.window import W_contra
 
-__all__ = ["CountEvictor", "DeltaEvictor", "Evictor", "TimeEvictor", "TimestampedValue"]
-
 
 class TimestampedValue(NamedTuple, Generic[T]):
     """A record of a window, with its timestamp. (Flink: `TimestampedValue`.)

@@ -10,8 +10,6 @@ from penstock.dataflow.state import ReducingStateDescriptor
 from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.windows.trigger import BuiltInTrigger, Trigger, TriggerResult
 
-__all__ = ["CountTrigger", "NeverTrigger", "PurgingTrigger"]
-
 CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 
 

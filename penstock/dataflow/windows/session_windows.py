@@ -14,14 +14,6 @@ from penstock.dataflow.windows.time_windows import EventTimeAssigner, Processing
 from penstock.dataflow.windows.window import TimeWindow
 from penstock.dataflow.windows.window_assigner import MergingWindowAssigner, merge_time_windows
 
-__all__ = [
-    "DynamicEventTimeSessionWindows",
-    "DynamicProcessingTimeSessionWindows",
-    "EventTimeSessionWindows",
-    "ProcessingTimeSessionWindows",
-    "SessionWindowTimeGapExtractor",
-]
-
 
 class SessionWindowTimeGapExtractor(ABC, Generic[T_contra]):
     """Returns the gap of a record's session. (Flink: `SessionWindowTimeGapExtractor`.)

@@ -17,8 +17,6 @@ from penstock.dataflow.windows.trigger import Trigger
 from penstock.dataflow.windows.window_assigner import WindowAssigner
 from penstock.dataflow.windows.window_operation import WindowOperation
 
-__all__ = ["gives_timestamps", "needs_timestamps", "waits_for_watermarks"]
-
 _BY_TIMESTAMP = (
     TumblingEventTimeWindows,
     SlidingEventTimeWindows,

@@ -9,13 +9,6 @@ from penstock.dataflow.state import ReducingStateDescriptor
 from penstock.dataflow.type_variables import UserValue
 from penstock.dataflow.windows.trigger import BuiltInTrigger, Trigger, TriggerResult
 
-__all__ = [
-    "ContinuousEventTimeTrigger",
-    "ContinuousProcessingTimeTrigger",
-    "EventTimeTrigger",
-    "ProcessingTimeTrigger",
-]
-
 CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 
 

@@ -14,16 +14,6 @@ from penstock.dataflow.windows.trigger import Trigger
 from penstock.dataflow.windows.window import TimeWindow
 from penstock.dataflow.windows.window_assigner import WindowAssigner
 
-__all__ = [
-    "EventTimeAssigner",
-    "ProcessingTimeAssigner",
-    "SlidingEventTimeWindows",
-    "SlidingProcessingTimeWindows",
-    "TumblingEventTimeWindows",
-    "TumblingProcessingTimeWindows",
-    "without_timestamp",
-]
-
 
 def without_timestamp(assigner: object) -> JobError:
     """Return the error for a record without a timestamp in an event-time window."""

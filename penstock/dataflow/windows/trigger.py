@@ -11,8 +11,6 @@ from penstock.dataflow.state import StateDescriptor
 from penstock.dataflow.type_variables import S, T_contra, UserValue
 from penstock.dataflow.windows.window import W_contra
 
-__all__ = ["BuiltInTrigger", "Trigger", "TriggerResult"]
-
 
 class TriggerResult(Enum):
     """The decision of a trigger about a window. (Flink: `TriggerResult`.)

@@ -9,16 +9,6 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.time.watermark import MAX_WATERMARK
 from penstock.dataflow.type_variables import TypeVar, UserValue
 
-__all__ = [
-    "CountWindow",
-    "CountWindowSerializer",
-    "GlobalWindow",
-    "GlobalWindowSerializer",
-    "TimeWindow",
-    "TimeWindowSerializer",
-    "Window",
-]
-
 
 class Window:
     """The base class of windows. (Flink: `Window`.)

@@ -11,8 +11,6 @@ from penstock.dataflow.type_variables import T_contra, UserValue
 from penstock.dataflow.windows.trigger import Trigger
 from penstock.dataflow.windows.window import TimeWindow, W
 
-__all__ = ["MergingWindowAssigner", "WindowAssigner", "merge_time_windows"]
-
 
 class WindowAssigner(ABC, Generic[T_contra, W]):
     """Chooses the windows of each record. (Flink: `WindowAssigner`.)

@@ -12,15 +12,6 @@ from penstock.dataflow.state import KeyedStateStore
 from penstock.dataflow.type_variables import ACC, IN_contra, KEY_contra, OUT_co
 from penstock.dataflow.windows.window import W_co, W_contra
 
-__all__ = [
-    "AggregateFunction",
-    "AllWindowFunction",
-    "ProcessAllWindowFunction",
-    "ProcessWindowFunction",
-    "WindowContext",
-    "WindowFunction",
-]
-
 
 class AggregateFunction(Function, ABC, Generic[IN_contra, ACC, OUT_co]):
     """Combines records to a result that may have another type. (Flink: `AggregateFunction`.)

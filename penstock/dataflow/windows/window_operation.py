@@ -13,8 +13,6 @@ from penstock.dataflow.windows.trigger import Trigger
 from penstock.dataflow.windows.window import CountWindow, GlobalWindow, TimeWindow
 from penstock.dataflow.windows.window_assigner import WindowAssigner
 
-__all__ = ["WindowOperation"]
-
 
 @dataclass
 class WindowOperation:

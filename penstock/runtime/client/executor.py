@@ -45,8 +45,6 @@ from penstock.runtime.user_code.python_files import pack_files
 from penstock.snapshot.metadata.schema import RecordSchema
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 
-__all__ = ["LocalExecutor", "job_request"]
-
 
 def job_request(
     program: Program, options: RunOptions, collecting: bool = False, shown: bool = False

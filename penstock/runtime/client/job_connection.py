@@ -16,8 +16,6 @@ from penstock.runtime.control.requests import Order, encode_order
 from penstock.runtime.system.children import child_command
 from penstock.runtime.system.limits import PROCESS_FILES, how_ended, require_open_files
 
-__all__ = ["JobConnection", "JobProcess", "SocketConnection"]
-
 
 class JobConnection(ABC):
     """Follows and controls one job."""

@@ -23,8 +23,6 @@ from penstock.runtime.client.job_report import JobMonitor
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store
 
-__all__ = ["JobFollower"]
-
 _LOGGER = logging.getLogger("penstock")
 _STATES = {"workers": JobStatus.RUNNING, "restarting": JobStatus.RESTARTING}
 

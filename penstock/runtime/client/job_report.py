@@ -13,8 +13,6 @@ from penstock.dataflow.program import JobExecutionResult, Program, RunOptions
 from penstock.runtime.client.job_warnings import JobWarnings
 from penstock.runtime.control.failures import recreate
 
-__all__ = ["JobMonitor"]
-
 
 class JobMonitor:
     """Handles the events of one job, and makes its result and its report.

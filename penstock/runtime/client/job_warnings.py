@@ -13,8 +13,6 @@ from typing import Any
 
 from penstock.runtime.control.warning_texts import LEVELS, WarningTexts
 
-__all__ = ["JobWarnings", "logging_shows"]
-
 logger = logging.getLogger("penstock.jobmanager")
 # Without this handler, `logging` would print warnings if the program has not configured `logging`.
 logger.addHandler(logging.NullHandler())

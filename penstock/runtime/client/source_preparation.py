@@ -21,8 +21,6 @@ from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolde
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store
 
-__all__ = ["prepared_sources"]
-
 
 @contextmanager
 def prepared_sources(

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["StopSignals", "end_program", "handling_signals", "kill_at_second_interrupt"]
-
 _HINTS = {
     signal.SIGINT: "stopping the job; press Ctrl-C again to kill it",
     signal.SIGTERM: "stopping the job; a second signal kills it",

@@ -28,8 +28,6 @@ from typing import TypeVar
 from penstock.runtime.codegen.instructions import Instruction, instructions_of
 from penstock.runtime.codegen.recompilation import compiles_to
 
-__all__ = ["MOST_INSTRUCTIONS", "FunctionBody", "decompile"]
-
 #: The greatest number of instructions of a function that is inlined. A longer function is called,
 #: since a call takes little time compared with the work of such a function.
 MOST_INSTRUCTIONS = 40

@@ -22,8 +22,6 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any, NamedTuple
 
-__all__ = ["Instruction", "instructions_of"]
-
 
 class Instruction(NamedTuple):
     """One bytecode instruction in the form that all versions of Python share.

@@ -9,8 +9,6 @@ import warnings
 from types import CodeType
 from typing import Any
 
-__all__ = ["GENERATED_FILE", "compile_module", "compiles_to"]
-
 #: The file name that tracebacks show for generated code.
 GENERATED_FILE = "<penstock: a loop with the user's expressions in it>"
 

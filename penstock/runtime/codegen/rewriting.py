@@ -7,8 +7,6 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-__all__ = ["TupleUnpacker", "rename", "unroll"]
-
 A = TypeVar("A", bound=ast.AST)
 
 

@@ -27,8 +27,6 @@ from penstock.runtime.codegen.rewriting import TupleUnpacker, rename, unroll
 from penstock.runtime.codegen.specialization import owner_variable, plain_code
 from penstock.runtime.codegen.switch import is_enabled
 
-__all__ = ["RoutingLoop", "specialize_routing"]
-
 #: One element for each item of a tuple. The element is None if the item varies from record to
 #: record, or `(constant,)` if the item is a constant. Example: `(None, (1,))` for `(word, 1)`.
 Layout = Sequence[tuple[Any] | None]

@@ -37,8 +37,6 @@ from penstock.runtime.codegen.rewriting import TupleUnpacker, rename, unroll
 from penstock.runtime.codegen.switch import is_enabled
 from penstock.runtime.codegen.variants import syntax_tree
 
-__all__ = ["owner_variable", "plain_code", "raised_by_generated_code", "specialize"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

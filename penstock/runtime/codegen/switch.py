@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from contextvars import ContextVar
 
-__all__ = ["VARIABLE", "is_enabled", "set_enabled"]
-
 #: The environment variable that switches code generation off in all processes of a job.
 VARIABLE = "PENSTOCK_CODEGEN"
 

@@ -19,8 +19,6 @@ from penstock.dataflow.errors import PenstockError
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.handshake import server_handshake
 
-__all__ = ["HANDSHAKE_SECONDS", "Admission"]
-
 #: The time within which a connection must complete the handshake, in seconds.
 HANDSHAKE_SECONDS = 10.0
 #: The number of parts into which `_expire` divides `HANDSHAKE_SECONDS`.

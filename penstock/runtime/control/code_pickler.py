@@ -23,8 +23,6 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["copied_as_code", "dumps"]
-
 _NEW: Any = copyreg.__newobj__  # type: ignore[attr-defined]
 #: CPython's flag Py_TPFLAGS_HEAPTYPE. Each class that a `class` statement defines has it. The class
 #: of functions does not have it.

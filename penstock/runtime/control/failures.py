@@ -24,20 +24,6 @@ from penstock.runtime.control.packing import malformed
 from penstock.runtime.system.limits import memory_limit
 from penstock.snapshot.storage.filesystem.file_errors import store_error
 
-__all__ = [
-    "ConnectionLost",
-    "describe",
-    "describe_unexpected",
-    "details_of",
-    "failure_message",
-    "failure_of",
-    "first_of",
-    "pinned",
-    "printable",
-    "recreate",
-    "sentence_of",
-]
-
 logger = logging.getLogger(__name__)
 
 ErrorT = TypeVar("ErrorT", bound=Exception)

@@ -14,14 +14,6 @@ import trio
 
 from penstock.dataflow.errors import ProtocolError
 
-__all__ = [
-    "MAX_FRAME",
-    "Frames",
-    "receive_blocking",
-    "receive_exactly_blocking",
-    "send_blocking",
-]
-
 #: The maximum length of a frame, in bytes. A larger frame comes from a bug or an attack.
 MAX_FRAME = 1 << 30
 _LENGTH = struct.Struct(">I")

@@ -22,13 +22,6 @@ import trio
 from penstock.dataflow.errors import PenstockError
 from penstock.runtime.control.framing import Frames, receive_exactly_blocking
 
-__all__ = [
-    "AuthenticationError",
-    "client_handshake",
-    "client_handshake_blocking",
-    "server_handshake",
-]
-
 NONCE = 32
 DIGEST = 32
 

@@ -21,8 +21,6 @@ from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.runtime.control.record_class_search import global_names
 from penstock.runtime.user_code.process_logging import LoggingConfig
 
-__all__ = ["JobCode", "pack", "unpack"]
-
 
 @dataclass
 class JobCode:

@@ -13,33 +13,6 @@ from typing import Any
 from penstock.dataflow.errors import ProtocolError
 from penstock.runtime.control.packing import build, pack, unpack
 
-__all__ = [
-    "Abort",
-    "Acknowledge",
-    "CloseLoop",
-    "Complete",
-    "Decline",
-    "Deploy",
-    "EndInput",
-    "Failed",
-    "Heartbeat",
-    "Hello",
-    "Inject",
-    "InputEnded",
-    "Message",
-    "Metrics",
-    "NoMoreSplits",
-    "OutsideEnded",
-    "Prepare",
-    "Ready",
-    "Shutdown",
-    "SplitAssigned",
-    "SplitWanted",
-    "Start",
-    "decode",
-    "encode",
-]
-
 
 @dataclass(frozen=True)
 class Hello:

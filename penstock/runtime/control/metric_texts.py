@@ -18,8 +18,6 @@ from penstock.dataflow.metrics import (
     WINDOWS_NOT_FIRED,
 )
 
-__all__ = ["loss_texts", "metric_texts"]
-
 #: The number of metrics that are shown. The report of the job has all of them.
 _MAX_SHOWN = 20
 

@@ -9,8 +9,6 @@ import trio
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.system.signal import Signal
 
-__all__ = ["Outbox"]
-
 
 class Outbox:
     """Queues frames without waiting, and writes them to a connection in order.

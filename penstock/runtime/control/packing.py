@@ -18,8 +18,6 @@ from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.metadata.plain_values import pack_plain, unpack_plain
 from penstock.snapshot.metadata.type_check import require_type
 
-__all__ = ["build", "build_from_map", "malformed", "pack", "pack_event", "unpack", "unpack_event"]
-
 T = TypeVar("T")
 
 

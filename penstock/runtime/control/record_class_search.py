@@ -20,8 +20,6 @@ from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.runtime.serialization.class_serializers import why_unsupported
 from penstock.runtime.serialization.record_schemas import name_of
 
-__all__ = ["global_names", "record_classes"]
-
 #: The maximum depth of the search through values inside other values, in levels.
 MAX_DEPTH = 6
 #: The maximum number of items of a list or tuple that the search visits.

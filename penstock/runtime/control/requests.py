@@ -16,23 +16,6 @@ from penstock.dataflow.errors import PenstockError, ProtocolError
 from penstock.runtime.control.packing import build_from_map, pack, unpack
 from penstock.version import VERSION
 
-__all__ = [
-    "Cancel",
-    "JobRequest",
-    "ListJobs",
-    "Order",
-    "Refused",
-    "Request",
-    "Submit",
-    "decode_job",
-    "decode_order",
-    "decode_request",
-    "encode_job",
-    "encode_order",
-    "encode_request",
-    "versions",
-]
-
 
 class Refused(PenstockError):
     """The job service refuses a request. The client receives the message of this error."""

@@ -8,8 +8,6 @@ from typing import Any
 from penstock.runtime.control.failures import details_of, sentence_of
 from penstock.runtime.control.metric_texts import loss_texts
 
-__all__ = ["LEVELS", "WarningTexts"]
-
 #: The level at which each kind of event is logged.
 LEVELS = {
     "note": logging.WARNING,

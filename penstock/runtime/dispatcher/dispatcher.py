@@ -41,8 +41,6 @@ from penstock.runtime.dispatcher.job_runner import JobRunner
 from penstock.runtime.dispatcher.state_folder import StateFolder
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 
-__all__ = ["Dispatcher"]
-
 #: The interval at which changed records of jobs are saved, in seconds.
 SAVE_SECONDS = 1.0
 #: The time for which a stopping dispatcher waits until all clients have received the end of their

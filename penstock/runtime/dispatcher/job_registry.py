@@ -16,8 +16,6 @@ from penstock.runtime.dispatcher.private_files import open_private, read_private
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.store import Store
 
-__all__ = ["JobRecord", "JobRegistry"]
-
 #: The maximum number of ended jobs whose records and logs are kept.
 KEPT_JOBS = 100
 #: The error of a job whose dispatcher was killed.

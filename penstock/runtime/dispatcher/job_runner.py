@@ -23,8 +23,6 @@ from penstock.runtime.system.children import child_command
 from penstock.runtime.system.limits import how_ended
 from penstock.runtime.user_code.process_logging import LEVEL_VARIABLE, log_line
 
-__all__ = ["JobRunner"]
-
 #: The maximum number of events that wait for one client. A slower client is disconnected.
 MAX_BEHIND = 10_000
 

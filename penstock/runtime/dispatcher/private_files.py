@@ -10,8 +10,6 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["open_private", "read_private", "replace_private"]
-
 
 def open_private(path: Path, flags: int) -> int:
     """Open a regular file, without following a link, and return its descriptor.

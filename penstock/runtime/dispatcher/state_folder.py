@@ -19,8 +19,6 @@ from penstock.dataflow.errors import StoreError
 from penstock.runtime.dispatcher.private_files import open_private, read_private, replace_private
 from penstock.runtime.system.unix_sockets import MAX_SOCKET_PATH, UnixSockets
 
-__all__ = ["StateFolder"]
-
 
 class StateFolder:
     """The folder in which clients find the address and the token of a dispatcher.

@@ -55,8 +55,6 @@ from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolde
 from penstock.snapshot.storage.ownership import remove_attempts, remove_work
 from penstock.snapshot.storage.store import Store
 
-__all__ = ["JobManager"]
-
 #: The interval of commits, in seconds, in a job without checkpoints that sends results to its
 #: client.
 COMMIT_SECONDS = 0.2

@@ -51,8 +51,6 @@ from penstock.runtime.user_code.forks import watch_forks
 from penstock.runtime.user_code.process_logging import LogAttributes, ProcessLogging
 from penstock.runtime.user_code.python_environment import PythonEnvironment
 
-__all__ = ["JobServer", "main"]
-
 #: The time between two status reports, in seconds.
 STATUS_SECONDS = 0.5
 #: The time that the client has at the end of the job to receive all events, in seconds.

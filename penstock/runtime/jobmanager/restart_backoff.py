@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from penstock.dataflow.config import RestartStrategy
 from penstock.dataflow.errors import JobError, PenstockError, Recoverability
 
-__all__ = ["DEFAULT", "MAX_FAILURES_AT_START", "MAX_REPEATS", "RestartBackoff", "RestartDecision"]
-
 #: The strategy of jobs with snapshots: an unlimited number of restarts, with growing delays.
 DEFAULT = RestartStrategy("exponential", None, 0.1, 60.0, 2.0, 300.0)
 #: The number of equal failures without progress between them that ends the job. The count begins

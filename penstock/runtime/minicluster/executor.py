@@ -16,8 +16,6 @@ from penstock.runtime.client.executor import LocalExecutor, job_request
 from penstock.runtime.client.job_connection import JobConnection
 from penstock.runtime.minicluster.minicluster import InProcessJob
 
-__all__ = ["InProcessExecutor"]
-
 #: An interval at which no periodic snapshot is ever taken, although snapshots are enabled.
 _NEVER_SECONDS = 1e9
 #: The number of restarts of a job whose source requests its snapshots.

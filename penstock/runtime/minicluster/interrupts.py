@@ -20,8 +20,6 @@ import trio
 
 from penstock.runtime.client import stop_signals
 
-__all__ = ["in_called_function", "in_event_loop", "interrupted_between_steps"]
-
 _PENSTOCK = str(Path(__file__).parents[2])
 _TRIO = str(Path(trio.__file__).parent)
 #: The paths of the code that handles signals: this folder and the module `stop_signals`.

@@ -30,9 +30,6 @@ from penstock.runtime.minicluster.worker_launcher import InProcessLauncher
 from penstock.runtime.system.memory_connection import memory_streams
 from penstock.runtime.user_code.process_logging import LogAttributes
 
-__all__ = ["InProcessJob", "running_job"]
-
-
 #: The job in whose tasks this code runs; None outside of jobs that run in this process.
 running_job: ContextVar[InProcessJob | None] = ContextVar("running_job", default=None)
 

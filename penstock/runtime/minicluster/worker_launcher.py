@@ -17,8 +17,6 @@ from penstock.runtime.system.threads import unlimited_threads
 from penstock.runtime.taskmanager.taskmanager import TaskManager
 from penstock.runtime.user_code.process_logging import LogAttributes
 
-__all__ = ["InProcessLauncher"]
-
 
 class InProcessLauncher:
     """A `Launcher` of workers in this process.

@@ -18,8 +18,6 @@ from penstock.runtime.network.time_elements import to_marker
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.storage.in_flight_log import LogPart, Marker
 
-__all__ = ["BatchLog", "ChannelLog", "EdgeIdentity", "Encode", "InFlightLog", "RecordedEntry"]
-
 Encode = Callable[[RecordBatch], bytes]
 
 

@@ -15,9 +15,6 @@ from penstock.runtime.serialization.arrow_batch import ArrowBatch
 if TYPE_CHECKING:
     from penstock.dataflow.columns.key_index import KeyIndex
 
-__all__ = ["ColumnRouter"]
-
-
 #: The number of keys in the cache. When it has more, it is cleared.
 MAX_KEYS = 1 << 18
 

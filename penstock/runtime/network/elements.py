@@ -13,17 +13,6 @@ from penstock.runtime.network.loop_probe import LoopProbe, ProbeRequest
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.protocols.events import SnapshotKind
 
-__all__ = [
-    "Barrier",
-    "Element",
-    "EncodedBatch",
-    "EndOfInput",
-    "LoopElement",
-    "TimeElement",
-    "WatermarkStatus",
-    "count_of",
-]
-
 
 class EncodedBatch:
     """A batch, received from a socket or read from disk, that is not decoded yet.

@@ -47,8 +47,6 @@ from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage import in_flight_log as format
 
-__all__ = ["FeedbackChannel"]
-
 UNBOUNDED = 1 << 30
 #: The assumed size of a record in memory, in bytes, before any records were encoded.
 _RECORD_BYTES = 64

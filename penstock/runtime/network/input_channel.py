@@ -21,8 +21,6 @@ from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, EndOfInput
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["FIRST_RECORDS", "ChannelListener", "InputChannel"]
-
 #: The maximum number of records in a batch until the receiver has processed some batches.
 FIRST_RECORDS = 16
 

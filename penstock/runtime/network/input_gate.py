@@ -23,8 +23,6 @@ from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.recorded_channel import RecordedChannel
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["BatchSizing", "InputGate"]
-
 #: The number of elements of back-edges that the gate takes for each element of a regular channel.
 #: With a weight of 8, sources filled their loops faster than the loops emptied. The logs then held
 #: most of the source's records.

@@ -11,8 +11,6 @@ from dataclasses import astuple, dataclass, replace
 from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK
 from penstock.runtime.control.packing import malformed, pack, unpack
 
-__all__ = ["NOTHING", "LoopProbe", "ProbeRequest", "pack_probe", "unpack_probe"]
-
 #: A time after all others: the minimum over no records, or over no inputs.
 NOTHING = MAX_WATERMARK + 1
 

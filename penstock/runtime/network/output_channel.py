@@ -23,15 +23,6 @@ from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.serialization.arrow_batch import ArrowBuffer
 from penstock.runtime.serialization.record_batch import ColumnBuffer, RecordBatch, RecordBuffer
 
-__all__ = [
-    "BatchTooLargeError",
-    "LocalOutputChannel",
-    "OutputChannel",
-    "RemoteOutputChannel",
-    "Sender",
-]
-
-
 #: The maximum size of an Arrow batch, as a multiple of `batch_bytes`. The cost of an Arrow batch
 #: hardly depends on its size, and a row of it costs a tenth of a record.
 ARROW_BATCH_SIZE = 8

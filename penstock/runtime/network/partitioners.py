@@ -24,19 +24,6 @@ from penstock.runtime.network.output_channel import LocalOutputChannel, OutputCh
 from penstock.runtime.serialization.arrow_batch import ArrowBatch
 from penstock.runtime.serialization.record_batch import RecordBatch, RecordBuffer
 
-__all__ = [
-    "BroadcastPartitioner",
-    "CustomPartitioner",
-    "ForwardPartitioner",
-    "GlobalPartitioner",
-    "HashPartitioner",
-    "StreamPartitioner",
-    "RebalancePartitioner",
-    "ShufflePartitioner",
-    "route_records",
-    "route_timed_records",
-]
-
 
 class StreamPartitioner(ABC):
     """Distributes the records of one link over its output channels.

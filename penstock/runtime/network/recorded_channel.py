@@ -27,8 +27,6 @@ from penstock.runtime.network.input_channel import ChannelListener, InputChannel
 from penstock.runtime.network.time_elements import to_marker
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["BarrierListener", "RecordedChannel"]
-
 #: A callback that receives the id of a channel, and a barrier that has arrived on it.
 BarrierListener = Callable[[ChannelId, Barrier], None]
 

@@ -46,8 +46,6 @@ from penstock.runtime.network.loop_probe import (
 from penstock.runtime.system.signal import Signal
 from penstock.snapshot.protocols.events import SnapshotKind
 
-__all__ = ["ReceivingHalf", "SendingHalf", "credit_group", "decode_header", "encode_header"]
-
 BATCH, BARRIER, END, CREDIT = b"\x00", b"\x01", b"\x02", b"\x03"
 WATERMARK, STATUS, PROBE = b"\x04", b"\x05", b"\x06"
 _COUNT = struct.Struct(">I")

@@ -27,8 +27,6 @@ from penstock.snapshot.storage.in_flight_log import (
     frame,
 )
 
-__all__ = ["Hold", "Mark", "SpillQueue"]
-
 
 class _File:
     """A segment file, with its size, digest and number of records in each frame."""

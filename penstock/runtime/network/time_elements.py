@@ -8,8 +8,6 @@ from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.network.elements import TimeElement, WatermarkStatus
 from penstock.snapshot.storage.in_flight_log import STATUS, WATERMARK, Marker
 
-__all__ = ["to_marker", "to_time_element"]
-
 _TIME = struct.Struct(">q")
 
 

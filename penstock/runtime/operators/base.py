@@ -37,8 +37,6 @@ from penstock.runtime.user_code.edge_functions import EdgeFunction
 from penstock.runtime.user_code.errors import current_index, raised_by_engine
 from penstock.snapshot.state.operator_state import OperatorStateSnapshot
 
-__all__ = ["RecordLoopOperator", "RunningOperator", "batched"]
-
 #: A pattern for Python's error message if a function returned a value that is not iterable.
 _NOT_ITERABLE = re.compile(r"'([\w.]+)' object is not iterable$")
 #: The maximum number of keys or records that an end-of-input hook handles in one step of the task.

@@ -17,8 +17,6 @@ from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.user_code.async_caller import AsyncCaller
 
-__all__ = ["Builder", "OperatorPlace", "TaskServices", "keyed", "stateless"]
-
 
 @dataclass(frozen=True)
 class TaskServices:

@@ -18,8 +18,6 @@ from penstock.dataflow.record_codec import RecordCodec
 from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
 from penstock.runtime.serialization.codec import Codec
 
-__all__ = ["CollectSink", "CollectWriter", "read_committed"]
-
 _LENGTH = struct.Struct(">I")
 DONE = ".done"
 _NAME = re.compile(r"[0-9]{12,}-[0-9]{5,}-[0-9]{4,}")

@@ -17,8 +17,6 @@ from penstock.runtime.operators.stateless import FlatMapOperator, MapOperator
 from penstock.runtime.serialization.record_batch import EMPTY, WIDEST, RecordBatch
 from penstock.runtime.user_code.errors import current_index, to_job_error
 
-__all__ = ["FusedOperator", "fused"]
-
 
 class FusedOperator(RunningOperator):
     """A map or flat map operator that also routes the records that it emits.

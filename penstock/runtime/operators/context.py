@@ -30,8 +30,6 @@ from penstock.runtime.system.wall_clock import wall_clock_of_machine
 from penstock.snapshot.state import KeyedBackend
 from penstock.snapshot.state.operator_state import OperatorStateBackend
 
-__all__ = ["OperatorContext"]
-
 
 class OperatorContext(RuntimeContext):
     """The place of an operator in the job. User functions receive it as `RuntimeContext`.

@@ -17,8 +17,6 @@ from penstock.runtime.operators.time.source_watermarks import SourceWatermarks
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.user_code.errors import calling, to_job_error
 
-__all__ = ["SinkOperator", "SourceOperator", "build_sink"]
-
 
 class SinkOperator(RecordLoopOperator):
     """Passes records to the writer of a sink.

@@ -16,15 +16,6 @@ from penstock.runtime.operators.time.timer_contexts import KeyedElementContext, 
 from penstock.runtime.operators.time.timer_firing import MakeTimerContext, TimerFiring
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = [
-    "KeyedCountOperator",
-    "KeyedFilterOperator",
-    "KeyedFlatMapOperator",
-    "KeyedMapOperator",
-    "KeyedProcessOperator",
-    "KeyedReduceOperator",
-]
-
 
 class KeyedOperator(RecordLoopOperator):
     """An operator with keyed state, which is always the first operator of its chain.

@@ -9,8 +9,6 @@ from penstock.dataflow.output_tag import OutputTag
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.side_outputs import SideOutputs
 
-__all__ = ["LateRecords"]
-
 
 class LateRecords:
     """Handles the records that come too late for a window or a join.

@@ -31,21 +31,6 @@ from penstock.dataflow.object_reuse import (
 )
 from penstock.snapshot.state import MISSING
 
-__all__ = [
-    "call_records",
-    "count_records",
-    "emit_records",
-    "emit_timed_records",
-    "filter_records",
-    "filter_timed_records",
-    "flat_map_records",
-    "map_records",
-    "map_and_copy_records",
-    "map_some_records",
-    "process_records",
-    "reduce_records",
-]
-
 Copied = Callable[[Any], Any]
 
 

@@ -50,8 +50,6 @@ from penstock.runtime.operators.two_inputs.builders import (
 )
 from penstock.runtime.operators.windowing.choice import build_window
 
-__all__ = ["build_operator"]
-
 _BUILDERS: dict[str, Builder] = {
     "source": build_source,
     "sink": build_sink,

@@ -14,8 +14,6 @@ from typing import Protocol
 from penstock.runtime.network.elements import EndOfInput, LoopElement, TimeElement
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["Held", "OperatorRequests"]
-
 
 @dataclass(frozen=True)
 class Held:

@@ -12,8 +12,6 @@ from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.serialization.record_batch import RecordBatch, RecordBuffer
 from penstock.runtime.user_code.errors import rendered
 
-__all__ = ["SideOutputs"]
-
 _first = itemgetter(0)
 
 

@@ -11,8 +11,6 @@ waited, and the records in flight follow from the rate at which it really proces
 
 from __future__ import annotations
 
-__all__ = ["WriteSizer"]
-
 #: A write that takes longer than this time, in seconds, is slow: it takes longer than a slice.
 SLOW_SECONDS = 0.001
 #: A write of more than `FEW` records is slow only if it takes `SLOW_MANY_SECONDS`, because slices

@@ -32,8 +32,6 @@ from penstock.runtime.operators.time.source_watermarks import SourceWatermarks
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.system.signal import Signal
 
-__all__ = ["SourceInput"]
-
 
 @dataclass(eq=False)
 class _Reading:

@@ -19,8 +19,6 @@ from penstock.runtime.operators.time.source_watermarks import (
 from penstock.runtime.serialization.arrow_batch import ArrowBatch
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["OffloadRead", "SplitReader", "TimedSplitReader", "Wait", "make_split_reader"]
-
 ReadOrError = Read | TimedRead | BaseException
 #: A function that runs a blocking read off the event loop, and abandons it when the job ends.
 OffloadRead = Callable[[Callable[[], ReadOrError]], Awaitable[ReadOrError]]

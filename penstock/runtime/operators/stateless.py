@@ -25,13 +25,6 @@ from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.time.timer_contexts import ElementContext
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = [
-    "FilterOperator",
-    "FlatMapOperator",
-    "MapOperator",
-    "ProcessOperator",
-]
-
 
 class MapOperator(RecordLoopOperator):
     """Emits one record for each input record: the result of the user's function."""

@@ -9,8 +9,6 @@ from typing import Any
 from penstock.runtime import codegen
 from penstock.runtime.serialization.record_batch import WIDEST
 
-__all__ = ["UserLoop"]
-
 
 class UserLoop:
     """One of the loops of `record_loops`, with the functions of the user that it calls.

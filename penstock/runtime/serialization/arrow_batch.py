@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-__all__ = [
-    "ArrowBatch",
-    "ArrowBuffer",
-    "decode_arrow",
-    "encode_arrow",
-    "event_times",
-    "packed_times",
-]
-
 
 class ArrowBatch(RecordBatch):
     """A batch whose records are the rows of a `pyarrow.RecordBatch`, which never changes.

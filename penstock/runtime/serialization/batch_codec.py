@@ -32,8 +32,6 @@ from penstock.runtime.serialization.value_codec import (
     new_unpacker,
 )
 
-__all__ = ["BatchCodec"]
-
 # The kinds of batches. The kind is the first item of a batch's array. A PLAIN batch holds atoms, or
 # lists of atoms. A ROWS batch holds the bytes of one value. The other kinds hold columns: a column
 # is an array of atoms, or the bytes of a batch. A TIMED batch holds the event times of its records,

@@ -21,8 +21,6 @@ from penstock.runtime.serialization.record_serializers import (
 )
 from penstock.snapshot.metadata.schema import RecordSchema
 
-__all__ = ["serializer_for", "why_unsupported"]
-
 _Fill = Callable[[Iterable[Sequence[Any]]], list[Any]]
 
 

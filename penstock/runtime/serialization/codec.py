@@ -19,8 +19,6 @@ from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.serialization.value_codec import ValueCodec
 from penstock.snapshot.metadata.schema import RecordSchema
 
-__all__ = ["Codec"]
-
 
 class Codec:
     """Encodes, decodes and copies the records and state values of a job.

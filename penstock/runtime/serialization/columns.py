@@ -6,8 +6,6 @@ from collections.abc import Collection, Sequence
 from itertools import chain
 from typing import Any
 
-__all__ = ["columns_of"]
-
 
 def columns_of(rows: Sequence[Collection[Any]]) -> list[Sequence[Any]]:
     """Return the columns of rows that all have the same width.

@@ -20,8 +20,6 @@ from penstock.runtime.serialization.record_serializers import (
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.serialization.value_encoding import MAX_DEPTH
 
-__all__ = ["Copier"]
-
 _PROBE = HashProbe()
 
 

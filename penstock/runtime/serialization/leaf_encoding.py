@@ -26,15 +26,6 @@ from penstock.runtime.serialization.record_serializers import UnsupportedTypeErr
 ATOMS = frozenset({NoneType, bool, int, float, str, bytes})
 """Types that msgpack carries unchanged, except big integers and strings with surrogates."""
 
-__all__ = [
-    "ATOMS",
-    "LEAF_LOWERERS",
-    "LEAF_RESTORERS",
-    "is_numpy_scalar",
-    "lower_atom",
-    "lower_numpy",
-]
-
 # The tags of lowered values. `value_encoding` writes the tags of containers and record classes.
 # fmt: off
 (

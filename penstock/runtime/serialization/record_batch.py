@@ -21,8 +21,6 @@ from typing import Any
 
 from penstock.dataflow.time.watermark import NO_TIMESTAMP
 
-__all__ = ["EMPTY", "WIDEST", "ColumnBuffer", "RecordBatch", "RecordBuffer"]
-
 #: The number of items of the widest tuple that is held by column. Wider tuples are held by row.
 WIDEST = 8
 

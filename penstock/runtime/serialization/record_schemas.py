@@ -10,8 +10,6 @@ from typing import Any
 from penstock.snapshot.metadata.annotations import text_of
 from penstock.snapshot.metadata.schema import FieldSchema, RecordKind, RecordSchema
 
-__all__ = ["is_missing", "name_of", "schema_of"]
-
 
 def name_of(kind: type) -> str:
     """Return the name of a class as recorded in snapshots: `module:qualified.name`."""

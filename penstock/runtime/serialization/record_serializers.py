@@ -22,8 +22,6 @@ from penstock.dataflow.errors import JobError, ProtocolError, Recoverability
 from penstock.runtime.serialization.record_schemas import name_of, schema_of
 from penstock.snapshot.metadata.schema import RecordSchema, former_names
 
-__all__ = ["FormerSerializer", "RecordSerializer", "UnsupportedTypeError"]
-
 
 class UnsupportedTypeError(JobError):
     """A value is of a type that can be neither sent between tasks nor kept in state.

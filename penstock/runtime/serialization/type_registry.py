@@ -20,8 +20,6 @@ from penstock.runtime.serialization.record_serializers import (
 )
 from penstock.snapshot.metadata.schema import RecordSchema
 
-__all__ = ["TypeRegistry"]
-
 
 class TypeRegistry:
     """Maps the record classes of a job to the indices that encoded data contains.

@@ -23,8 +23,6 @@ from penstock.runtime.serialization.leaf_encoding import ATOMS
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.serialization.value_encoding import ValueEncoding
 
-__all__ = ["NOT_PLAIN", "ValueCodec", "corrupt", "new_packer", "new_unpacker"]
-
 # A byte that msgpack never writes. The bytes of a tuple of atoms begin with one such byte, and the
 # bytes of a lowered value with two. The bytes of a plain value begin with none.
 _MARK = b"\xc1"

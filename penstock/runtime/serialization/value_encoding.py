@@ -45,8 +45,6 @@ from penstock.runtime.serialization.record_schemas import name_of
 from penstock.runtime.serialization.record_serializers import UnsupportedTypeError
 from penstock.runtime.serialization.type_registry import TypeRegistry
 
-__all__ = ["MAX_DEPTH", "ValueEncoding"]
-
 MAX_DEPTH = 100
 """The greatest depth of nested containers in a value."""
 

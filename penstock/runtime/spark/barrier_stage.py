@@ -34,8 +34,6 @@ from penstock.runtime.system.transport import Transport
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["BarrierStageLauncher"]
-
 #: The time within which Spark must give the slots to the tasks of a stage, in seconds. It begins
 #: when the cluster has enough slots. How long the tasks then take to start is not limited.
 START_SECONDS = 60.0

@@ -43,8 +43,6 @@ from penstock.runtime.system.transport import SocketTransport, Transport
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkCluster"]
-
 
 class SparkCluster(LocalExecutor):
     """Runs the programs that are executed in its `with` block on a Spark cluster.

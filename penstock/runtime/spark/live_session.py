@@ -12,8 +12,6 @@ from penstock.dataflow.errors import JobError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SESSION_SETTINGS", "LiveSession"]
-
 #: The settings of a Spark session that `penstock run --master` creates.
 SESSION_SETTINGS = {
     # An execution attempt must not run in a Python process that an earlier attempt has used.

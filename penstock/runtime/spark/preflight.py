@@ -25,15 +25,6 @@ from penstock.version import VERSION
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "await_slots",
-    "check_executors",
-    "check_settings",
-    "message_of",
-    "require_spark",
-    "slots_of",
-]
-
 #: The longest time to wait for slots, in seconds. A cluster may start executors only when a session
 #: has begun.
 SLOTS_SECONDS = 60.0

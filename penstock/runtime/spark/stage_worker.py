@@ -30,8 +30,6 @@ from penstock.runtime.control.handshake import AuthenticationError, client_hands
 from penstock.runtime.control.packing import pack
 from penstock.runtime.system.launcher import EXIT_JOBMANAGER_LOST, WorkerSpec
 
-__all__ = ["ROW", "StagePlan", "worker_function"]
-
 #: The schema of the one row that each task returns.
 ROW = "slot int, outcome string"
 #: The interval at which a worker checks that its parent process is running, in seconds.

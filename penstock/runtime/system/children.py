@@ -11,8 +11,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-__all__ = ["child_command"]
-
 _START = (
     "import sys, importlib.machinery as m, importlib.util as u; "
     "folder, module = sys.argv.pop(1), sys.argv.pop(1); "

@@ -14,15 +14,6 @@ from penstock.runtime.control.packing import malformed, pack, unpack
 from penstock.runtime.system.children import child_command
 from penstock.runtime.system.limits import FAULTS, how_ended
 
-__all__ = [
-    "EXIT_JOBMANAGER_LOST",
-    "Launcher",
-    "ProcessHandle",
-    "ProcessLauncher",
-    "WorkerHandle",
-    "WorkerSpec",
-]
-
 #: The exit code of a worker that has lost its connection to the JobManager.
 EXIT_JOBMANAGER_LOST = 3
 

@@ -7,8 +7,6 @@ import signal
 
 from penstock.dataflow.errors import JobError, Recoverability
 
-__all__ = ["FAULTS", "PROCESS_FILES", "how_ended", "memory_limit", "require_open_files"]
-
 #: The number of open files that each process of a job needs, without its connections.
 PROCESS_FILES = 64
 #: The signals that the kernel or the C library sends to a process for an error of its own code.

@@ -13,8 +13,6 @@ import trio
 from penstock.runtime.system.signal import Signal
 from penstock.runtime.system.transport import ConnectionHandler
 
-__all__ = ["MemoryNetwork", "MemoryStream", "MemoryTransport", "memory_streams"]
-
 
 class MemoryStream(trio.abc.Stream):
     """One end of a connection in memory. `memory_streams` creates both ends."""

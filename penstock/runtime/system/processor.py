@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["Processor", "ThreadProcessor", "WholeProcessor", "run_times"]
-
 #: The period between two measurements of the share, in seconds. A measurement takes some 10 us.
 PERIOD_SECONDS = 0.1
 #: A thread that runs, or waits for a processor, for less than this share of the time is idle.

@@ -7,8 +7,6 @@ from typing import Any
 
 import trio
 
-__all__ = ["Signal"]
-
 
 class Signal:
     """Wakes one waiting trio task. If no task waits, the signal stays set."""

@@ -21,8 +21,6 @@ from penstock.runtime.system.threads import Offload, unlimited_threads
 from penstock.runtime.system.transport import SocketTransport, Transport
 from penstock.runtime.system.wall_clock import wall_clock_of_machine
 
-__all__ = ["System", "real_system"]
-
 
 def _runnable_tasks() -> int:
     return trio.lowlevel.current_statistics().tasks_runnable

@@ -8,8 +8,6 @@ from typing import Any
 
 import trio
 
-__all__ = ["Offload", "unlimited_threads"]
-
 #: A function that runs a blocking function outside of the event loop, and returns its result.
 Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 

@@ -15,8 +15,6 @@ import trio
 from penstock.dataflow.errors import GraphError, Recoverability
 from penstock.runtime.system.unix_sockets import UnixSockets, socket_name
 
-__all__ = ["ConnectionHandler", "SocketTransport", "Transport"]
-
 #: A function that serves one connection. The connection is closed when the function returns.
 ConnectionHandler = Callable[[trio.abc.Stream], Awaitable[None]]
 

@@ -18,8 +18,6 @@ from pathlib import Path
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 
-__all__ = ["MAX_SOCKET_PATH", "UnixSockets", "socket_name"]
-
 #: The kernel's limit for the path of a Unix socket, in bytes, without the terminating zero.
 MAX_SOCKET_PATH = 107
 #: The maximum length of a socket's name in its folder, in bytes.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-__all__ = ["wall_clock_of_machine"]
-
 
 def wall_clock_of_machine() -> int:
     """Return the time of the machine's clock, in milliseconds since the epoch."""

@@ -10,15 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = [
-    "COLUMNS_SECONDS",
-    "MOST",
-    "SLICE_SECONDS",
-    "TARGET_SECONDS",
-    "BatchSizer",
-    "ColumnBatchSizer",
-]
-
 #: The intended duration of a slice, in seconds. The engine gets control after each slice. The
 #: output of a slice is then still in the processor's cache when the next operator takes it. A
 #: batch has the same duration. Smaller batches cost more per record; with larger batches, barriers

@@ -24,8 +24,6 @@ from penstock.runtime.user_code.errors import to_job_error
 from penstock.runtime.user_code.hidden_state import HiddenState
 from penstock.snapshot.state import KeyedBackend
 
-__all__ = ["ChainRunner", "TypedChainRunner"]
-
 
 class ChainRunner:
     """Passes records through the operators of a chain, and to its partitioners.

@@ -22,8 +22,6 @@ from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.user_code.errors import to_job_error
 
-__all__ = ["EndOfInputTracker", "HookOutput"]
-
 
 @dataclass(frozen=True)
 class HookOutput:

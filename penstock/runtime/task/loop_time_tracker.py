@@ -35,8 +35,6 @@ from penstock.runtime.task.loop_watermarks import (
 from penstock.runtime.task.watermark_tracker import WatermarkTracker
 from penstock.runtime.task.watermark_valve import WatermarkValve
 
-__all__ = ["LoopTimeTracker"]
-
 
 class LoopTimeTracker(WatermarkTracker):
     """Tracks the event time of a task in a loop.

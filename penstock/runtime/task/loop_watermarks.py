@@ -46,17 +46,6 @@ from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK
 from penstock.runtime.network.loop_probe import NOTHING, LoopProbe, ProbeRequest
 
-__all__ = [
-    "AdvanceInside",
-    "LoopPlace",
-    "LoopTimeCommand",
-    "LoopWatermarks",
-    "ReleaseBehind",
-    "SendProbe",
-    "SendRequest",
-    "SetIdle",
-]
-
 
 @dataclass(frozen=True)
 class AdvanceInside:

@@ -13,8 +13,6 @@ from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import to_job_error
 
-__all__ = ["ChainNode", "close_all"]
-
 
 @dataclass
 class ChainNode:

@@ -26,8 +26,6 @@ from typing import Protocol
 
 from penstock.runtime.system.processor import Processor
 
-__all__ = ["PartialBatches", "SendingTask"]
-
 #: The estimated cost of a batch for its sender and its receiver, in seconds of processor time.
 BATCH_SECONDS = 70e-6
 #: The share of the processor time that rounds may cost.

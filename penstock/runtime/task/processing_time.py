@@ -19,8 +19,6 @@ from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import to_job_error
 
-__all__ = ["ProcessingTime"]
-
 
 class ProcessingTime:
     """Runs the processing-time work of the operators of a task.

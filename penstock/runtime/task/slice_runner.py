@@ -22,8 +22,6 @@ from penstock.runtime.task.batch_sizing import (
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.task_settings import TaskSettings
 
-__all__ = ["SliceRunner", "slice_runner"]
-
 
 class SliceRunner:
     """Processes the current batch of a task in slices.

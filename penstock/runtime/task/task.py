@@ -55,8 +55,6 @@ from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.snapshot.protocols.base import SnapshotProtocol
 from penstock.snapshot.protocols.events import SnapshotKind
 
-__all__ = ["Task", "TaskListener"]
-
 
 class TaskListener(Protocol):
     """Receives notifications about the end of a task's input. The TaskManager implements it."""

@@ -11,8 +11,6 @@ from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.task_outputs import TaskOutputs
 from penstock.runtime.task.watermark_tracker import WatermarkTracker
 
-__all__ = ["TaskEnd"]
-
 
 class TaskEnd:
     """Handles the end of channels and of the source, and ends the task.

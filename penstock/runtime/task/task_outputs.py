@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from penstock.runtime.network.elements import Element
 from penstock.runtime.network.output_channel import OutputChannel
 
-__all__ = ["TaskOutputs"]
-
 
 class TaskOutputs:
     """Sends a task's output while there are credits, and measures how long output waits.

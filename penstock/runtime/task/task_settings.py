@@ -10,8 +10,6 @@ from penstock.runtime.system.processor import Processor, WholeProcessor
 from penstock.runtime.system.wall_clock import wall_clock_of_machine
 from penstock.runtime.task.batch_sizing import TARGET_SECONDS
 
-__all__ = ["TaskSettings"]
-
 
 @dataclass(frozen=True)
 class TaskSettings:

@@ -29,8 +29,6 @@ from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.watermark_valve import WatermarkValve
 from penstock.snapshot.metadata.handles import EventTimeState
 
-__all__ = ["WatermarkTracker"]
-
 
 @dataclass(frozen=True)
 class _FiredBefore:

@@ -16,8 +16,6 @@ from operator import itemgetter
 from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, Watermark
 from penstock.runtime.network.elements import TimeElement, WatermarkStatus
 
-__all__ = ["WatermarkValve"]
-
 
 @dataclass
 class _Channel:

@@ -41,8 +41,6 @@ from penstock.runtime.system.system import System
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
 from penstock.runtime.taskmanager.task_signals import TaskSignals
 
-__all__ = ["ChannelFactory"]
-
 #: The minimum memory of a feedback channel, in bytes, even if the job has little memory.
 MIN_FEEDBACK_BYTES = 64 * 1024
 

@@ -29,8 +29,6 @@ from penstock.runtime.system.launcher import WorkerSpec
 from penstock.runtime.system.signal import Signal
 from penstock.runtime.system.transport import Transport
 
-__all__ = ["DataConnections"]
-
 
 class DataConnections:
     """The data connections of one worker.

@@ -19,8 +19,6 @@ from penstock.snapshot.metadata.handles import OperatorHandle
 from penstock.snapshot.metadata.schema import RecordSchema
 from penstock.snapshot.storage.job_paths import JobPaths
 
-__all__ = ["DeploymentDescriptor"]
-
 
 @dataclass(frozen=True)
 class DeploymentDescriptor:

@@ -29,8 +29,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-__all__ = ["GcTuning", "process_memory"]
-
 logger = logging.getLogger(__name__)
 
 #: The number of new objects that are frozen together. It is high enough that most objects with a

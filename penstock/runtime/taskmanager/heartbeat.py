@@ -18,8 +18,6 @@ from penstock.runtime.control.handshake import AuthenticationError, client_hands
 from penstock.runtime.system.launcher import EXIT_JOBMANAGER_LOST, WorkerSpec
 from penstock.runtime.system.unix_sockets import socket_name
 
-__all__ = ["start_heartbeat"]
-
 #: The time to wait before the process of a worker without JobManager is ended by force, in seconds.
 GRACE_SECONDS = 0.5
 

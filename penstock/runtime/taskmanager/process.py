@@ -20,8 +20,6 @@ from penstock.runtime.user_code.breakpoints import refuse_breakpoints
 from penstock.runtime.user_code.forks import watch_forks
 from penstock.runtime.user_code.process_logging import ProcessLogging
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Read a `WorkerSpec` from standard input, run the worker, and end the process."""

@@ -11,8 +11,6 @@ from penstock.snapshot.protocols.base import SnapshotProtocol
 from penstock.snapshot.protocols.synchronous import SynchronousProtocol
 from penstock.snapshot.protocols.unaligned import UnalignedProtocol
 
-__all__ = ["snapshot_protocol"]
-
 
 def snapshot_protocol(config: JobConfig, gate: InputGate) -> SnapshotProtocol:
     """Return the protocol of a task, for the checkpointing mode and the loops of the job."""

@@ -16,8 +16,6 @@ from penstock.runtime.taskmanager.gc_tuning import process_memory
 from penstock.runtime.taskmanager.task_runner import TaskRunner
 from penstock.snapshot.metadata.plain_values import NOT_PLAIN, require_plain
 
-__all__ = ["SnapshotReporter", "metrics_of", "metrics_report"]
-
 
 class SnapshotReporter(CheckpointResponder):
     """Reports the snapshots of one task to the JobManager.

@@ -25,8 +25,6 @@ from penstock.snapshot.state.operator_state import (
 )
 from penstock.snapshot.storage.decoding import Decoding
 
-__all__ = ["StateRestorer"]
-
 #: The kinds of operator states, for messages.
 _KINDS = {
     StateMode.SPLIT: "list operator",

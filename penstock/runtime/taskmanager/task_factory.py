@@ -55,8 +55,6 @@ from penstock.snapshot.state import KeyedBackend
 from penstock.snapshot.state.engines import engine_of_kind
 from penstock.snapshot.state.operator_state import OperatorStateBackend
 
-__all__ = ["TaskFactory"]
-
 
 @dataclass
 class _TaskParts:

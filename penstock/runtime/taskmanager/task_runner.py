@@ -13,8 +13,6 @@ from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.task_signals import TaskSignals
 from penstock.runtime.user_code.current_operator import operator_at_work
 
-__all__ = ["TaskRunner"]
-
 
 class TaskRunner:
     """Runs a task as three coroutines: its loop, checkpoint writer and source reader.

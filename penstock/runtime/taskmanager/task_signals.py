@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from penstock.runtime.system.signal import Signal
 
-__all__ = ["TaskSignals"]
-
 
 @dataclass(frozen=True)
 class TaskSignals:

@@ -14,8 +14,6 @@ from penstock.runtime.task.snapshots.barrier_priority import BarrierPriority
 from penstock.runtime.taskmanager.task_runner import TaskRunner
 from penstock.snapshot.protocols.events import SnapshotKind
 
-__all__ = ["TaskSlot"]
-
 
 class TaskSlot:
     """The tasks of one slot. The slot is empty until `deploy` is called.

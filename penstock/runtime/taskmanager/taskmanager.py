@@ -40,8 +40,6 @@ from penstock.runtime.user_code.errors import is_user_error, user_traceback
 from penstock.runtime.user_code.process_logging import LogAttributes
 from penstock.runtime.user_code.python_environment import PythonEnvironment
 
-__all__ = ["TaskManager"]
-
 logger = logging.getLogger("penstock.taskmanager")
 
 METRICS_SECONDS = 0.5

@@ -14,8 +14,6 @@ from penstock.runtime.user_code.trio_caller import ThreadCaller, TrioCaller
 if TYPE_CHECKING:
     from penstock.runtime.user_code.asyncio_caller import AsyncioCaller
 
-__all__ = ["CallerFactory"]
-
 
 class CallerFactory:
     """Creates the callers of one worker. A job without asynchronous functions has none.

@@ -22,8 +22,6 @@ import trio
 
 from penstock.runtime.user_code.async_caller import Outcome
 
-__all__ = ["AsyncioCaller"]
-
 #: The longest time for the coroutines to end when the worker ends, in seconds.
 CLOSE_SECONDS = 5.0
 

@@ -11,8 +11,6 @@ from typing import Any
 from penstock.dataflow.errors import JobError, Recoverability
 from penstock.dataflow.nested_jobs import current_role
 
-__all__ = ["quit_message", "refuse_breakpoints"]
-
 _HINT = "needs the job in one process: env.execute(in_process=True) or penstock run --in-process"
 
 

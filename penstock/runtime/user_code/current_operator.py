@@ -10,8 +10,6 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Protocol
 
-__all__ = ["OperatorAtWork", "operator_at_work"]
-
 
 class OperatorAtWork(Protocol):
     """The identity of a running operator. `OperatorContext` implements it."""

@@ -8,8 +8,6 @@ from typing import Any
 from penstock.dataflow.functions import Function
 from penstock.dataflow.state import RuntimeContext
 
-__all__ = ["EdgeFunction", "EdgeFunctions"]
-
 
 class EdgeFunction:
     """A rich key selector or partitioner, which several operators of a worker may call.

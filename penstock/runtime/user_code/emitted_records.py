@@ -18,8 +18,6 @@ from penstock.dataflow.types import TypeInformation
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.user_code.errors import rendered
 
-__all__ = ["check_first_records", "converted_batch"]
-
 _LOGGER = logging.getLogger("penstock")
 
 

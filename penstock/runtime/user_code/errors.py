@@ -27,17 +27,6 @@ from penstock.dataflow.errors import (
 from penstock.dataflow.nested_jobs import current_role
 from penstock.runtime.user_code.breakpoints import quit_message
 
-__all__ = [
-    "FailedOperator",
-    "calling",
-    "current_index",
-    "is_user_error",
-    "raised_by_engine",
-    "rendered",
-    "to_job_error",
-    "user_traceback",
-]
-
 #: The maximum length of a record in an error message, in characters. A longer record is cut.
 RECORD_LENGTH = 500
 

@@ -18,8 +18,6 @@ from typing import Any
 
 from penstock.dataflow.nested_jobs import current_role
 
-__all__ = ["watch_forks"]
-
 _watching = False
 
 

@@ -25,8 +25,6 @@ from penstock.dataflow.functions import Function
 from penstock.dataflow.state import CheckpointedFunction
 from penstock.runtime.user_code.current_operator import OperatorAtWork, operator_at_work
 
-__all__ = ["HiddenState"]
-
 _ATOMS = (bool, int, float, str, bytes, tuple, type(None))
 _CONTAINERS = (list, dict, set, deque, Counter, OrderedDict, defaultdict, bytearray)
 #: The largest container whose items are compared. Of a larger one, only the length is.

@@ -16,15 +16,6 @@ from typing import Any, Self
 
 from penstock.runtime.user_code.current_operator import operator_at_work
 
-__all__ = [
-    "LEVEL_VARIABLE",
-    "LogAttributes",
-    "LoggingConfig",
-    "ProcessLogging",
-    "log_line",
-    "program_logging",
-]
-
 #: The environment variable with the log level of jobs whose program sets none. The job service
 #: sets the variable for its jobs.
 LEVEL_VARIABLE = "PENSTOCK_LOG_LEVEL"

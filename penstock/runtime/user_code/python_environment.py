@@ -31,8 +31,6 @@ from penstock.runtime.user_code.python_files import (
 from penstock.runtime.user_code.requirements import check_requirements, install_requirements
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 
-__all__ = ["PythonEnvironment"]
-
 #: A program that prints the versions of Python and Penstock.
 _PROBE = (
     "import json, sys\n"

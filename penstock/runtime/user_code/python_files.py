@@ -21,8 +21,6 @@ from penstock.dataflow.errors import GraphError
 from penstock.runtime.control.packing import build_from_map, pack, unpack
 from penstock.runtime.user_code.requirements import parse_requirements, read_requirements
 
-__all__ = ["JobFiles", "pack_files", "unpack_archive", "unpack_files"]
-
 #: The endings of the archives whose content `add_python_file` puts on the search path.
 IMPORTABLE = (".zip", ".whl", ".egg")
 

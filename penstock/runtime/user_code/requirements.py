@@ -21,8 +21,6 @@ from penstock.dataflow.errors import GraphError, Recoverability
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-__all__ = ["check_requirements", "install_requirements", "parse_requirements", "read_requirements"]
-
 
 def read_requirements(path: Path) -> str:
     """Return the text of a requirements file, with the files that it includes by `-r`.

@@ -12,8 +12,6 @@ from penstock.runtime.system.threads import Offload
 from penstock.runtime.user_code.async_caller import Outcome
 from penstock.runtime.user_code.errors import is_user_error
 
-__all__ = ["ThreadCaller", "TrioCaller"]
-
 
 class TrioCaller:
     """Calls functions written for trio. (Implements `AsyncCaller`.)

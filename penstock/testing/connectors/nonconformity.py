@@ -11,8 +11,6 @@ from penstock.dataflow.errors import JobError
 from penstock.runtime.control.code_pickler import copied_as_code
 from penstock.snapshot.metadata.plain_values import pack_plain, require_plain, unpack_plain
 
-__all__ = ["Nonconformity", "as_in_manifest", "in_other_process", "require_same"]
-
 Connector = TypeVar("Connector")
 
 

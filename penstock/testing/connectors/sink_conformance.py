@@ -14,8 +14,6 @@ from penstock.dataflow.sink import Committable, Sink
 from penstock.testing.connectors.nonconformity import in_other_process, require_same
 from penstock.testing.connectors.sink_run import SinkJob
 
-__all__ = ["SinkConformance"]
-
 #: The number of records that each test writes.
 _RECORDS = 17
 _IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -16,8 +16,6 @@ from penstock.testing.connectors.nonconformity import (
     in_other_process,
 )
 
-__all__ = ["Attempt", "Durable", "SinkJob"]
-
 #: The number of records before each barrier.
 _BETWEEN_BARRIERS = 5
 #: The numbers of the lineages of this process. Each job has a lineage of its own, so that a sink

@@ -16,8 +16,6 @@ from penstock.testing.connectors.nonconformity import (
 )
 from penstock.testing.connectors.source_run import SourceRun, checked_read
 
-__all__ = ["SourceConformance"]
-
 #: The greatest number of places at which a test takes a snapshot.
 _PLACES = 40
 _CONTEXT = ReaderContext("source", 0, 1)

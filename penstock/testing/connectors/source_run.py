@@ -13,8 +13,6 @@ from penstock.testing.connectors.nonconformity import (
     in_other_process,
 )
 
-__all__ = ["Begun", "SourceRun", "SourceSnapshot", "checked_read"]
-
 #: The number of successive reads without records after which a test reports a stuck source.
 _PATIENCE = 10_000
 

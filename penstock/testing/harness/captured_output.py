@@ -9,8 +9,6 @@ from penstock.dataflow.functions import ProcessFunction, RuntimeContext
 from penstock.runtime.operators.context import OperatorContext
 from penstock.testing.timed_record import TimedRecord
 
-__all__ = ["Capture"]
-
 
 class Capture(ProcessFunction):
     """Keeps copies of the records of a stream, and emits nothing.

@@ -23,8 +23,6 @@ from penstock.testing.harness.harness_program import compiled
 from penstock.testing.harness.harness_snapshot import HarnessFolder, HarnessSnapshot
 from penstock.testing.harness.harness_tasks import HarnessTasks
 
-__all__ = ["HarnessLifecycle"]
-
 
 class HarnessLifecycle:
     """The part of a harness that starts, restores and closes its tasks.

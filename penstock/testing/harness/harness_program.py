@@ -34,8 +34,6 @@ from penstock.runtime.control.job_code import JobCode
 from penstock.runtime.control.record_class_search import record_classes
 from penstock.testing.harness.captured_output import Capture
 
-__all__ = ["HarnessInput", "HarnessSettings", "build_code", "compiled"]
-
 #: The method of a stream that adds an operator for a function of each class.
 _METHODS: tuple[tuple[type, str], ...] = (
     (ReduceFunction, "reduce"),

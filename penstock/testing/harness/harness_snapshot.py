@@ -9,8 +9,6 @@ from pathlib import Path
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 
-__all__ = ["HarnessFolder", "HarnessSnapshot"]
-
 
 class HarnessFolder:
     """A temporary folder that is removed when no harness and no snapshot refers to it."""

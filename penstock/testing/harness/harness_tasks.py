@@ -39,8 +39,6 @@ from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.testing.harness.harness_snapshot import HarnessFolder
 
-__all__ = ["HarnessTasks", "TaskSnapshots"]
-
 
 class TaskSnapshots:
     """The acknowledgements of a snapshot. It is the responder of all tasks."""

@@ -26,8 +26,6 @@ from penstock.testing.harness.harness_program import (
 from penstock.testing.harness.harness_snapshot import HarnessSnapshot
 from penstock.testing.timed_record import TimedRecord
 
-__all__ = ["OperatorHarness"]
-
 
 class OperatorHarness(HarnessLifecycle):
     """Runs a function or a piece of a program in a test, without a cluster.

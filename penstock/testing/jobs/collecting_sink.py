@@ -12,8 +12,6 @@ from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, Wri
 from penstock.dataflow.type_variables import T
 from penstock.testing.jobs.in_process import job_of
 
-__all__ = ["CollectingSink"]
-
 
 @dataclass
 class _Collected:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from penstock.dataflow.errors import GraphError
 from penstock.runtime.minicluster.minicluster import InProcessJob, running_job
 
-__all__ = ["job_of"]
-
 
 def job_of(what: str) -> InProcessJob:
     """Return the job in which this code runs.

@@ -23,8 +23,6 @@ from penstock.runtime.network.elements import Barrier, EndOfInput
 from penstock.testing.jobs.in_process import job_of
 from penstock.testing.timed_record import TimedRecord
 
-__all__ = ["Fail", "InjectedFailure", "TestSource"]
-
 #: The time between two checks whether a snapshot is complete, in seconds.
 _LOOK_SECONDS = 0.001
 #: The failures that have happened: ids of sources, with positions in their scripts.

@@ -154,7 +154,7 @@ def test_a_job_outlives_unknown_peers_and_malformed_frames() -> None:
             silent.append(await machine.connect(stranger, address))
             for frame in FRAMES.values():
                 stream = await machine.connect(stranger, address)
-                await (await client_handshake(stream, attempt._workers._token)).send(frame)
+                await (await client_handshake(stream, attempt.workers._token)).send(frame)
         for stream in silent:
             assert len(await stream.receive_some()) == 32
             assert await stream.receive_some() == b""

@@ -20,8 +20,6 @@ from penstock.dataflow.errors import GraphError
 if TYPE_CHECKING:
     import deltalake
 
-__all__ = ["DeltaLakeTable", "delta_table", "identity_of", "open_delta", "refusal"]
-
 #: The table features of each writer protocol version from 3 to 6. From version 7 on, each table
 #: lists its features by name.
 _BY_VERSION = {

@@ -45,8 +45,6 @@ from penstock.connectors.spark.sink.table import NULL_PARTITION
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.snapshot.storage.filesystem.durable_files import sync_path
 
-__all__ = ["DeltaLog", "statistics"]
-
 #: The maximum length of a text in the statistics of a file, in characters. A column with a longer
 #: minimum or maximum gets no bounds. (Delta itself truncates texts to this length.)
 _LONGEST_TEXT = 32

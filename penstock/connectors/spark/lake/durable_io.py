@@ -15,8 +15,6 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 from penstock.snapshot.storage.filesystem.durable_files import make_folders, sync_file, sync_path
 
-__all__ = ["DurableFileIO"]
-
 
 class DurableFileIO(PyArrowFileIO):
     """Writes files of the local file system, and syncs each file when it is closed."""

@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as PyIcebergTable
     from pyiceberg.types import IcebergType, NestedField
 
-__all__ = [
-    "IcebergTable",
-    "PartitionField",
-    "iceberg_table",
-    "identity_of",
-    "opened",
-    "refusal",
-]
-
 #: The folder of the data files, relative to the folder of the table.
 _DATA = "data/"
 _FILE_IO = "penstock.connectors.spark.lake.durable_io.DurableFileIO"

@@ -14,8 +14,6 @@ from urllib.parse import urlsplit
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["checked", "from_spark"]
-
 SPARK_CATALOGS = (
     "org.apache.iceberg.spark.SparkCatalog",
     "org.apache.iceberg.spark.SparkSessionCatalog",

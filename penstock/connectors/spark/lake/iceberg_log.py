@@ -66,8 +66,6 @@ from penstock.connectors.spark.sink.table import local_folder
 from penstock.dataflow.errors import GraphError, JobError, Recoverability, connector_recoverability
 from penstock.snapshot.storage.filesystem.durable_files import make_folders
 
-__all__ = ["IcebergLog"]
-
 
 class IcebergLog(TableLog[PyIcebergTable]):
     """Performs transactions on one Iceberg table.

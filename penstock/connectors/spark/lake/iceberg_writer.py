@@ -21,8 +21,6 @@ from penstock.connectors.spark.sink.writers import ChangeWriter, RowWriter, Tabl
 if TYPE_CHECKING:
     from pyiceberg.types import IcebergType
 
-__all__ = ["IcebergChangeWriter", "IcebergWriter", "partition_values", "split"]
-
 
 class _ByFields(TableWriter):
     """Assigns rows to partitions by fields that are computed from columns; a mixin of writers."""

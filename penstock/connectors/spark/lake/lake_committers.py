@@ -31,8 +31,6 @@ from penstock.connectors.spark.sink.table import Table
 from penstock.connectors.spark.sink.table_committer import Ledger, Replacement, TableCommitter
 from penstock.dataflow.sink import Committable
 
-__all__ = ["LakeCommitter", "LakeOverwriteCommitter", "LakeUpsertCommitter"]
-
 
 class _ThroughLog(TableCommitter):
     """The base class of committers for tables that have logs."""

@@ -21,8 +21,6 @@ from penstock.connectors.spark.lake.table_log import LakeTable, TableLog
 from penstock.connectors.spark.sink.writers import ChangeWriter, RowWriter
 from penstock.dataflow.sink import Committer, SinkWriter, WriterContext
 
-__all__ = ["create_committer", "create_writer", "open_log"]
-
 
 def open_log(table: LakeTable) -> TableLog[Any]:
     """Create the object that performs transactions in the log of a table.

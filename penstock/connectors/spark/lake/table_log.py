@@ -24,8 +24,6 @@ from penstock.connectors.file_sink import sink_tag
 from penstock.connectors.spark.sink.table import Table, difference
 from penstock.dataflow.errors import JobError
 
-__all__ = ["ConflictError", "LakeTable", "NewFile", "SinkSnapshot", "TableLog"]
-
 #: The type of a table's state, as one format represents it.
 State = TypeVar("State")
 

@@ -27,8 +27,6 @@ from penstock.dataflow.errors import GraphError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["find_table", "find_table_in_session"]
-
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 

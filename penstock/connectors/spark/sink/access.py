@@ -32,8 +32,6 @@ from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolde
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Access", "Run", "require_jvm", "runner"]
-
 #: A function that runs an SQL statement and returns the first column of each row. For `SET name`,
 #: it returns the value of the setting.
 Run = Callable[[str], list[str]]

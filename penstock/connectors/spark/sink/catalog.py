@@ -16,8 +16,6 @@ from penstock.connectors.spark.sink.table import (
 )
 from penstock.dataflow.errors import GraphError, JobError
 
-__all__ = ["Catalog"]
-
 
 class Catalog:
     """Checks and changes the entry of one table in Spark's catalog.

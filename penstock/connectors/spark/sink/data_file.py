@@ -16,8 +16,6 @@ from penstock.connectors.file_sink import naming, new_digest
 from penstock.connectors.spark.record_encoding import CATALYST_TYPE
 from penstock.snapshot.storage.filesystem.durable_files import sync_path
 
-__all__ = ["EXTENSIONS", "DataFile"]
-
 #: The file name extension of data files, keyed by format.
 EXTENSIONS = {"parquet": ".snappy.parquet", "orc": ".snappy.orc"}
 #: The size of a row group in memory, in bytes. It is smaller than Spark's 128 MB, because the task

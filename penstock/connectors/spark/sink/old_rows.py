@@ -19,8 +19,6 @@ import pyarrow.parquet as pq
 from penstock.connectors.spark.calendars import has_old_calendar
 from penstock.dataflow.errors import JobError
 
-__all__ = ["conform", "old_rows"]
-
 #: The first day on which the Julian and the Gregorian calendar of Spark agree, and the first
 #: instant at which the time zone offsets of old and new Spark versions agree.
 _FIRST_DAY = datetime.date(1582, 10, 15)

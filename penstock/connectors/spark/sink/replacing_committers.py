@@ -20,25 +20,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.connectors.file_sink import STAGING, sink_tag
+from penstock.connectors.file_sink import sink_tag
 from penstock.connectors.folders import list_files
 from penstock.connectors.spark.sink.access import Access
 from penstock.connectors.spark.sink.data_file import EXTENSIONS, DataFile
 from penstock.connectors.spark.sink.old_rows import conform, old_rows
 from penstock.connectors.spark.sink.table import Table, partition_folder
 from penstock.connectors.spark.sink.table_committer import Ledger, Replacement, TableCommitter
+from penstock.connectors.staged_files import STAGING
 from penstock.dataflow.errors import JobError, Recoverability
 from penstock.dataflow.sink import Committable
 from penstock.snapshot.storage.filesystem.durable_files import sync_path
-
-__all__ = [
-    "DELETED",
-    "OverwriteCommitter",
-    "UpsertCommitter",
-    "collection",
-    "last_per_key",
-    "without",
-]
 
 #: The name of the boolean column in staged changes that is true if the row of a key is deleted.
 DELETED = "__penstock_deleted"

@@ -23,22 +23,6 @@ from penstock.connectors.spark.record_encoding import CATALYST_TYPE
 from penstock.connectors.spark.sink.access import Run
 from penstock.dataflow.errors import GraphError, JobError
 
-__all__ = [
-    "NULL_PARTITION",
-    "Table",
-    "arrow_schema",
-    "describe_table",
-    "difference",
-    "escape",
-    "folder_name",
-    "is_interval",
-    "local_folder",
-    "look_up",
-    "partition_folder",
-    "partition_literals",
-    "require_partition_column",
-]
-
 #: The name that Hadoop and Spark give to a partition whose value is NULL.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 #: Pattern of a character that Spark escapes in names of partition folders (ExternalCatalogUtils).

@@ -29,16 +29,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.connectors.file_sink import STAGING, FileCommitter, sink_tag
+from penstock.connectors.file_sink import FileCommitter, sink_tag
 from penstock.connectors.spark.sink.access import Access
 from penstock.connectors.spark.sink.catalog import Catalog
 from penstock.connectors.spark.sink.table import Table
-from penstock.connectors.staged_files import make_staging
+from penstock.connectors.staged_files import STAGING, make_staging
 from penstock.dataflow.errors import JobError, Recoverability
 from penstock.dataflow.sink import Committable, Committer
 from penstock.snapshot.storage.filesystem.durable_files import make_folders, replace_file, sync_path
-
-__all__ = ["Ledger", "Replacement", "TableCommitter"]
 
 
 @dataclass(frozen=True)

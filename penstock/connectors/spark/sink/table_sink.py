@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.connectors.file_sink import STAGING
 from penstock.connectors.folders import local_path
 from penstock.connectors.spark import lake
 from penstock.connectors.spark.active_session import require_spark, spark_session
@@ -36,7 +35,7 @@ from penstock.connectors.spark.sink.table import (
 )
 from penstock.connectors.spark.sink.table_committer import TableCommitter
 from penstock.connectors.spark.sink.writers import ChangeWriter, RowWriter
-from penstock.connectors.staged_files import require_own_staging
+from penstock.connectors.staged_files import STAGING, require_own_staging
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.sink import Committer, Sink, SinkWriter, WriterContext
 from penstock.snapshot.storage.filesystem.durable_files import make_folders
@@ -44,8 +43,6 @@ from penstock.snapshot.storage.filesystem.durable_files import make_folders
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
-
-__all__ = ["SparkTableSink"]
 
 
 class SparkTableSink(Sink):

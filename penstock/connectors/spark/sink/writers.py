@@ -9,16 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.connectors.file_sink import STAGING, naming, sink_tag
+from penstock.connectors.file_sink import naming, sink_tag
 from penstock.connectors.spark.record_encoding import RowEncoder
 from penstock.connectors.spark.sink.data_file import EXTENSIONS, DataFile
 from penstock.connectors.spark.sink.replacing_committers import DELETED, collection, last_per_key
 from penstock.connectors.spark.sink.table import Table, partition_folder
-from penstock.connectors.staged_files import make_staging
+from penstock.connectors.staged_files import STAGING, make_staging
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.sink import SinkWriter, WriterContext
-
-__all__ = ["ChangeWriter", "RowWriter", "TableWriter"]
 
 #: The maximum size of the rows that one writer holds in memory for all partitions, in bytes.
 _GATHERED_BYTES = 64 << 20

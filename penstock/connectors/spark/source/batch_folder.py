@@ -29,8 +29,6 @@ from penstock.connectors.spark.source.pin import remove_pin
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.storage.filesystem.durable_files import make_folders, replace_file
 
-__all__ = ["BatchFolder"]
-
 
 class BatchFolder:
     """The folder in which one streaming query passes its batches to the job.

@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = [
-    "Pin",
-    "PinnedSplit",
-    "is_pin_id",
-    "load_pin",
-    "new_pin_id",
-    "remove_pin",
-    "write_record",
-]
-
 _FORMAT = 1
 _RECORD = "pin.json"
 _TYPES = {

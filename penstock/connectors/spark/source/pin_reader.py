@@ -19,8 +19,6 @@ from penstock.dataflow.source import Read, SourceReader, Split
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PinReader", "find_pin", "splits_of"]
-
 #: The largest number of rows in an Arrow batch. With `as_="arrow"`, such a batch is one record.
 ARROW_ROWS = 64 * 1024
 #: The limits for batches that are decoded to Python records: about `CELLS` values, but at least

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from pyspark.sql import DataFrame
 
-__all__ = ["make_pin", "spark_path"]
-
 #: The approximate size of the row groups that Spark writes, in bytes. It is small, so that several
 #: readers can share a file.
 ROW_GROUP_BYTES = 16 << 20

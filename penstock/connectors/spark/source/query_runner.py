@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["StreamingQueryRunner"]
-
 #: The first and the longest pause before a failed query is restarted, in seconds. The pause doubles
 #: after each failure.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0

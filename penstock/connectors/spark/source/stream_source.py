@@ -33,9 +33,6 @@ from penstock.dataflow.source import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["SparkStreamSource"]
-
-
 _ELSEWHERE = (
     "the snapshot is of another run of the stream than the one whose checkpoint is in this job's "
     "folder: resume the job in its own folder"

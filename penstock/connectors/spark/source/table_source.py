@@ -33,8 +33,6 @@ from penstock.dataflow.source import (
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["SparkTableSource", "check_record_kind"]
-
 RECORD_KINDS = ("dict", "tuple", "row", "arrow")
 
 

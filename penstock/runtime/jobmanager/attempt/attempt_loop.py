@@ -17,8 +17,6 @@ from penstock.dataflow.errors import PenstockError
 from penstock.runtime.control.failures import ConnectionLost, pinned
 from penstock.runtime.jobmanager.attempt.worker_connection import WorkerLost
 
-__all__ = ["AttemptLoop"]
-
 Handler = Callable[[], None]
 
 #: The time after a failure, in seconds, within which a reported death of a worker counts as its

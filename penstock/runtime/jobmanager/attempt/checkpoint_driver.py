@@ -38,8 +38,6 @@ from penstock.snapshot.coordination import loop_termination as t
 from penstock.snapshot.metadata.handles import OperatorHandle
 from penstock.snapshot.protocols.events import SnapshotKind
 
-__all__ = ["CheckpointDriver"]
-
 #: The number of further aborted snapshots after which the files of an aborted snapshot are removed.
 #: They are removed earlier if a snapshot completes.
 MAX_ABORTED = 500

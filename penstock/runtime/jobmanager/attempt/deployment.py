@@ -13,8 +13,6 @@ from penstock.runtime.control import messages as m
 from penstock.runtime.control.job_code import JobCode
 from penstock.runtime.jobmanager.snapshots.restored_snapshot import RestoredSnapshot
 
-__all__ = ["Deployment"]
-
 
 @dataclass(frozen=True)
 class Deployment:

@@ -31,8 +31,6 @@ from penstock.runtime.jobmanager.reporting.job_metrics import JobMetrics
 from penstock.runtime.jobmanager.snapshots.snapshot_publisher import SnapshotPublisher
 from penstock.runtime.system.system import System
 
-__all__ = ["ExecutionAttempt"]
-
 
 class ExecutionAttempt:
     """Runs one attempt of a job.

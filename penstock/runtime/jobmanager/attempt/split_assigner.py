@@ -20,8 +20,6 @@ from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.metadata.plain_values import require_plain
 from penstock.snapshot.storage.store import Store
 
-__all__ = ["SplitAssigner"]
-
 #: The beginning of the message if an enumerator raises an error.
 FAILED = "the source could not assign its splits"
 

@@ -15,8 +15,6 @@ from penstock.runtime.jobmanager.attempt.worker_pool import WorkerPool
 from penstock.runtime.system.threads import Offload
 from penstock.snapshot.storage.store import Store
 
-__all__ = ["SplitServer"]
-
 #: The time in seconds after which a source is asked for a split again, if it had none but may have
 #: one later.
 RETRY_SECONDS = 0.1

@@ -13,8 +13,6 @@ from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.time.watermark import MAX_WATERMARK
 from penstock.runtime.control.job_code import JobCode
 
-__all__ = ["AlignmentCoordinator"]
-
 
 class AlignmentCoordinator:
     """Computes the limits of all watermark groups of a job.

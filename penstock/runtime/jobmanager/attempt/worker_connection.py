@@ -8,8 +8,6 @@ from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.outbox import Outbox
 from penstock.runtime.system.launcher import ProcessHandle, WorkerHandle, WorkerSpec
 
-__all__ = ["WorkerConnection", "WorkerLost"]
-
 
 class WorkerLost(PenstockError):
     """A worker has died, lost its connection, or sent no heartbeat for too long.

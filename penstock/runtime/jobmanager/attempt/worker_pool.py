@@ -18,8 +18,6 @@ from penstock.runtime.jobmanager.attempt.worker_connection import WorkerConnecti
 from penstock.runtime.system.launcher import WorkerSpec
 from penstock.runtime.system.system import System
 
-__all__ = ["WorkerPool"]
-
 #: The time that a worker may take to start and connect, in seconds.
 START_SECONDS = 60.0
 #: The time that workers may take to close their functions at the end, in seconds.

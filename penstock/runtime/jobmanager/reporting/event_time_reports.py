@@ -16,8 +16,6 @@ from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, water
 from penstock.runtime.control.messages import Metrics
 from penstock.runtime.jobmanager.reporting.job_events import JobWarning
 
-__all__ = ["EventTimeReports"]
-
 #: The smallest and the largest time between 2001 and 2096, in seconds since the epoch.
 _YEARS = 1_000_000_000, 4_000_000_000
 #: How many of each unit are a second, and how a program makes milliseconds of such a time.

@@ -14,27 +14,6 @@ from penstock.dataflow.errors import PenstockError
 from penstock.runtime.control.failures import describe
 from penstock.runtime.jobmanager.job_settings import JobOutcome
 
-__all__ = [
-    "AttemptRunning",
-    "Committed",
-    "GivingUp",
-    "JobEvent",
-    "JobFailed",
-    "JobFinished",
-    "JobStarted",
-    "JobFigures",
-    "Note",
-    "RecordClassesKnown",
-    "Restarted",
-    "Restarting",
-    "Resumed",
-    "JobSnapshotAborted",
-    "JobSnapshotCompleted",
-    "JobSnapshotDelayed",
-    "JobWarning",
-    "WorkersStarted",
-]
-
 
 @dataclass(frozen=True)
 class JobEvent:

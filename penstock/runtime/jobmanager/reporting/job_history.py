@@ -9,8 +9,6 @@ import time
 from collections import deque
 from typing import Any
 
-__all__ = ["KEPT", "JobHistory"]
-
 #: The maximum number of snapshots, and of restarts, in the report of a job.
 KEPT = 100
 

@@ -18,8 +18,6 @@ from penstock.runtime.jobmanager.reporting.job_events import (
     WorkersStarted,
 )
 
-__all__ = ["JobLog"]
-
 logger = logging.getLogger("penstock.jobmanager")
 
 

@@ -8,8 +8,6 @@ from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.runtime.control.messages import Metrics
 from penstock.runtime.jobmanager.reporting.metric_totals import MetricTotals
 
-__all__ = ["JobMetrics"]
-
 
 class JobMetrics:
     """Adds up the metrics that workers report.

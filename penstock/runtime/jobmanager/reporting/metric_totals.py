@@ -8,8 +8,6 @@ from typing import Any
 
 from penstock.dataflow.metrics import MetricPath, names_of, plain_number
 
-__all__ = ["MetricTotals"]
-
 
 @dataclass(frozen=True)
 class _Id:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.runtime.jobmanager.reporting.job_events import JobSnapshotDelayed
 
-__all__ = ["SnapshotDelays"]
-
 #: The time before the first report of a delayed snapshot, and between two reports, in seconds.
 REPORT_SECONDS = 10.0
 

@@ -19,8 +19,6 @@ from penstock.runtime.system.threads import Offload
 from penstock.snapshot.storage.confirmed_output import Confirmed
 from penstock.snapshot.storage.store import Store
 
-__all__ = ["JobStore"]
-
 #: The number of snapshot numbers that one reservation takes. Each reservation costs one fsync.
 RESERVED_NUMBERS = 64
 

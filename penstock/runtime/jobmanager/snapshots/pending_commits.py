@@ -22,8 +22,6 @@ from penstock.dataflow.sink import Committable, Committer, Sink
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.storage.confirmed_output import Confirmed, unconfirmed
 
-__all__ = ["PendingCommits"]
-
 _NOT_PUBLISHED = "output could not be published"
 
 

@@ -12,8 +12,6 @@ from penstock.runtime.control import messages as m
 from penstock.snapshot.metadata.handles import OperatorHandle, SnapshotBytes
 from penstock.snapshot.protocols.events import SnapshotKind
 
-__all__ = ["PendingSnapshot"]
-
 
 @dataclass
 class PendingSnapshot:

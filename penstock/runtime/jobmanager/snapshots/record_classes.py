@@ -17,8 +17,6 @@ from penstock.snapshot.coordination.schema_compatibility import compare_schemas
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.metadata.schema import RecordSchema
 
-__all__ = ["RecordClasses"]
-
 _FIRST_WITH_FIELDS = 3
 """The first manifest format that contains the fields of record classes."""
 

@@ -52,8 +52,6 @@ from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.ownership import remove_work
 from penstock.snapshot.storage.store import Store
 
-__all__ = ["RestorePlan", "RestorePlanner"]
-
 
 @dataclass(frozen=True)
 class RestorePlan:

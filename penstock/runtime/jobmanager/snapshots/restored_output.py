@@ -9,8 +9,6 @@ from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.storage.confirmed_output import require_published, unconfirmed
 from penstock.snapshot.storage.store import Store
 
-__all__ = ["take_over_output"]
-
 
 def take_over_output(
     commits: PendingCommits, manifest: Manifest, store: Store, own: Store, *, allow_dropped: bool

@@ -13,14 +13,6 @@ from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.storage.decoding import Decoding
 from penstock.snapshot.storage.job_paths import JobPaths
 
-__all__ = [
-    "RestoredSnapshot",
-    "assigned_splits",
-    "input_positions",
-    "require_splits",
-    "rescaled",
-]
-
 
 @dataclass(frozen=True)
 class RestoredSnapshot:

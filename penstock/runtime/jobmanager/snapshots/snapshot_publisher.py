@@ -29,8 +29,6 @@ from penstock.snapshot.metadata.manifest import (
 from penstock.snapshot.storage.ownership import remove_parent
 from penstock.version import VERSION
 
-__all__ = ["SnapshotPublisher", "operator_entries"]
-
 
 class SnapshotPublisher:
     """Publishes the snapshots of one run.

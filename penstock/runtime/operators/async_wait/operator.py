@@ -36,8 +36,6 @@ from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.metadata.handles import StateMode
 from penstock.snapshot.state.operator_state import OperatorStateSnapshot
 
-__all__ = ["AsyncWaitOperator", "build_async_wait"]
-
 #: The name of the list state with the requests in flight.
 REQUESTS = "penstock.requests_in_flight"
 

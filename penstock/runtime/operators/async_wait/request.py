@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Request"]
-
 
 class Request:
     """One record, from its arrival until its results are emitted.

@@ -13,8 +13,6 @@ from collections import deque
 from penstock.runtime.operators.async_wait.request import Request
 from penstock.runtime.operators.requests import Held
 
-__all__ = ["OrderedQueue", "RequestQueue", "UnorderedQueue"]
-
 
 class RequestQueue(ABC):
     """The requests and held elements of one operator, in the order of their arrival."""

@@ -7,8 +7,6 @@ from heapq import heapify, heappop, heappush
 
 from penstock.runtime.operators.async_wait.request import Request
 
-__all__ = ["RequestTimers"]
-
 #: The number of entries of ended requests that are kept without a reason.
 _MANY_ENDED = 1024
 

@@ -10,8 +10,6 @@ from penstock.runtime.operators.base import batched
 from penstock.runtime.operators.keyed import KeyedCountOperator, KeyedOperator, KeyedReduceOperator
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 
-__all__ = ["FinalCountOperator", "FinalReduceOperator"]
-
 
 class FinalResults(KeyedOperator):
     """A mixin for operators that emit the values of all keys when the input has ended.

@@ -13,8 +13,6 @@ from typing import IO, Any, NamedTuple
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.serialization.codec import Codec
 
-__all__ = ["RecordSorter", "SortedRecord"]
-
 _LENGTH = struct.Struct(">I")
 #: The number of records that are written, and read again, at once.
 _PAGE = 1024

@@ -27,8 +27,6 @@ from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import to_job_error
 
-__all__ = ["with_final_timers", "with_sorted_input"]
-
 KeyOf = Callable[[Any], Any]
 _key = attrgetter("key")
 _input = attrgetter("input")

@@ -21,8 +21,6 @@ from penstock.runtime.operators.columns.row_groups import Array, RowGroups
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ColumnValues", "Part", "check_sum", "parts_of", "result_column", "values_of"]
-
 #: `fmin` and `fmax` return the other number if one is NaN.
 _COMBINE: dict[str, np.ufunc] = {
     "count": np.add,

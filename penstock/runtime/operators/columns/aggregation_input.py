@@ -30,8 +30,6 @@ from penstock.runtime.user_code.errors import rendered
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AggregationInput", "ColumnInput", "RowInput"]
-
 _WHOLE = frozenset({int, bool})
 _NUMBERS = _WHOLE | {float, type(None)}
 _NO_VALUES = np.empty(0, np.int64)

@@ -32,8 +32,6 @@ from penstock.runtime.serialization.arrow_batch import packed_times
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.state.operator_state import OperatorStateSnapshot
 
-__all__ = ["AggregationOperator"]
-
 _LOGGER = logging.getLogger("penstock")
 #: The number of rows after which a field that none of them has is reported.
 _MANY = 10_000

@@ -19,8 +19,6 @@ from penstock.snapshot.metadata.handles import StateMode
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AggregationResults"]
-
 #: The name of the list state with the types of the key columns.
 KEY_TYPES = "penstock.key_types"
 

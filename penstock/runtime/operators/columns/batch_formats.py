@@ -15,8 +15,6 @@ from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["arrow_batch_of", "input_converter", "to_batch"]
-
 
 def arrow_batch_of(batch: RecordBatch, schema: pa.Schema | None = None) -> pa.RecordBatch:
     """Return the records of a batch as an Arrow batch.

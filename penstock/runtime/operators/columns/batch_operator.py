@@ -18,8 +18,6 @@ from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.serialization.arrow_batch import packed_times
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["BatchOperator"]
-
 
 class BatchOperator(RunningOperator):
     """Calls a batch function for each batch of records.

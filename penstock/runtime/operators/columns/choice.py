@@ -8,8 +8,6 @@ from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.batch.sorted_input import with_final_timers
 from penstock.runtime.operators.building import OperatorPlace
 
-__all__ = ["build_columns", "build_final_columns"]
-
 #: The windows whose groups are kept in arrays.
 _IN_ARRAYS = (TumblingEventTimeWindows, SlidingEventTimeWindows)
 

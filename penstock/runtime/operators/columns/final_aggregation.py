@@ -17,8 +17,6 @@ from penstock.runtime.operators.columns.running_aggregation import RunningAggreg
 from penstock.runtime.serialization.arrow_batch import event_times, packed_times
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 
-__all__ = ["FinalAggregationOperator"]
-
 #: The name of the table with the largest event time of each group.
 _TIMES = "event times"
 

@@ -19,8 +19,6 @@ from penstock.dataflow.columns.key_index import KeyIndex
 from penstock.runtime.operators.columns.accumulators import Part
 from penstock.runtime.operators.columns.row_groups import Array
 
-__all__ = ["GroupTable"]
-
 _FIRST_CAPACITY = 1024
 
 

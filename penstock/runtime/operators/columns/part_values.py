@@ -16,8 +16,6 @@ from penstock.runtime.operators.columns.accumulators import (
 )
 from penstock.runtime.operators.columns.row_groups import Array
 
-__all__ = ["PartValues", "array_of_part", "values_of_rows"]
-
 Values = tuple[Any, ...]
 
 

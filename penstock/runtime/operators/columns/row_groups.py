@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Array", "RowGroups"]
-
 Array = np.ndarray[Any, Any]
 
 #: A group with at least this number of rows is computed separately. Smaller groups are computed

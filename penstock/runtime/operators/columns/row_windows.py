@@ -22,8 +22,6 @@ from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.windowing.choice import window_class
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["RowWindowOperator"]
-
 
 class RowWindowOperator(AggregationOperator):
     """Aggregates columns in windows row by row, with an operator of windows over rows.

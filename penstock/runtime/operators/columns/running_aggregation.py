@@ -13,8 +13,6 @@ from penstock.runtime.operators.columns.row_groups import Array, RowGroups
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.state import MISSING
 
-__all__ = ["RunningAggregationOperator"]
-
 #: The maximum number of groups that are kept in arrays. When it is exceeded, all groups are saved
 #: and removed from the arrays. A group is loaded again when its key arrives again. So the state may
 #: be larger than memory.

@@ -23,8 +23,6 @@ from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state import TOMBSTONE
 
-__all__ = ["WindowAggregationOperator"]
-
 
 class WindowAggregationOperator(AggregationOperator):
     """Emits one row for each group of a window when the window ends.

@@ -20,8 +20,6 @@ from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state import MISSING
 
-__all__ = ["AsOfJoinOperator"]
-
 KeyOf = Callable[[Any], Any]
 #: The namespaces of two kinds of timers: for waiting records, and for versions that replace older
 #: ones.

@@ -10,8 +10,6 @@ from penstock.runtime.operators.context import OperatorContext
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state import MISSING
 
-__all__ = ["Buckets"]
-
 
 class Buckets:
     """The records of one side of an interval join, in buckets of time.

@@ -20,8 +20,6 @@ from penstock.runtime.operators.windowing.window_output import WindowOutput
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.snapshot.state import MISSING
 
-__all__ = ["IntervalJoinOperator"]
-
 KeyOf = Callable[[Any], Any]
 
 

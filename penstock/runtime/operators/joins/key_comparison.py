@@ -9,8 +9,6 @@ from typing import Any
 from penstock.dataflow.errors import JobError, Recoverability
 from penstock.dataflow.joins.key_types import key_shape, shapes_can_match, why_keys_never_match
 
-__all__ = ["KeyComparison"]
-
 #: The number of records of each side whose keys are compared.
 _SAMPLE = 100
 

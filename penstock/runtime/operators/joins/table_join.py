@@ -16,8 +16,6 @@ from penstock.runtime.operators.two_inputs.operator import TwoInputOperator
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.snapshot.state import MISSING
 
-__all__ = ["ReloadingTableJoinOperator", "TableJoinOperator"]
-
 _LOGGER = logging.getLogger("penstock")
 _SIDES = "stream", "table"
 

@@ -12,8 +12,6 @@ from typing import Any
 from penstock.dataflow.object_reuse import copy_local_if_shared
 from penstock.snapshot.state import MISSING
 
-__all__ = ["join_row", "join_rows"]
-
 Get = Callable[[Any, Any], Any]
 
 

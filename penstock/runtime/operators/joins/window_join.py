@@ -16,8 +16,6 @@ from penstock.runtime.operators.windowing.base import BaseWindowOperator
 from penstock.runtime.operators.windowing.choice import window_class
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["WindowJoinOperator"]
-
 
 class WindowJoinOperator(TwoInputOperator):
     """Groups the records of two streams by key and window.

@@ -9,8 +9,6 @@ from penstock.dataflow.state import StateTtlConfig
 from penstock.runtime.operators.state.expiry_cleanup import ACCESSES_PER_STEP, ExpiryCleanup
 from penstock.snapshot.state import MISSING, KeyedTable
 
-__all__ = ["Cells", "ExpiringCells", "PlainCells"]
-
 
 class Cells(Protocol):
     """Reads and writes the values of a table."""

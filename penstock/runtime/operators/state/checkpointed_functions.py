@@ -16,8 +16,6 @@ from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.state.operator_states import BackendStateStore
 from penstock.snapshot.state.operator_state import OperatorStateSnapshot
 
-__all__ = ["capture_operator_state", "initialize_function"]
-
 
 @dataclass(frozen=True)
 class _InitializationContext(FunctionInitializationContext):

@@ -15,8 +15,6 @@ from typing import Any
 from penstock.dataflow.state import StateTtlConfig
 from penstock.snapshot.state import MARKS, MISSING, KeyedBackend, KeyedTable
 
-__all__ = ["ACCESSES_PER_STEP", "ExpiryCleanup"]
-
 #: The number of accesses between two steps.
 ACCESSES_PER_STEP = 64
 # A round ends when this share of the time to live has passed, at the earliest.

@@ -16,8 +16,6 @@ from penstock.runtime.operators.state.cells import Cells
 from penstock.runtime.operators.state.scope import KeyScope, Scope
 from penstock.snapshot.state import MISSING, TOMBSTONE, CompositeTable
 
-__all__ = ["CellListState", "TableListState"]
-
 _EMPTY = (0, 0)
 
 

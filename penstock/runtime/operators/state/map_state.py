@@ -11,8 +11,6 @@ from penstock.runtime.operators.state.cells import Cells
 from penstock.runtime.operators.state.scope import KeyScope, Scope
 from penstock.snapshot.state import MISSING, TOMBSTONE, CompositeTable
 
-__all__ = ["CellMapState", "TableMapState"]
-
 # The types of which every value is allowed as a key. A key of another type is checked.
 _ALLOWED = frozenset({str, int, bytes, bool, type(None)})
 

@@ -21,8 +21,6 @@ from penstock.snapshot.state.operator_state import (
     OperatorStateBackend,
 )
 
-__all__ = ["BackendStateStore", "OperatorListState", "ReadOnlyView", "WritableBroadcastState"]
-
 
 class OperatorListState(ListState):
     """A list of operator state.

@@ -6,8 +6,6 @@ from typing import Any, Protocol
 
 from penstock.dataflow.errors import JobError
 
-__all__ = ["NO_KEY", "CurrentKey", "KeyScope", "NamespaceScope", "NoKey", "Scope"]
-
 
 class NoKey:
     """The current key while there is none; every access of state with it raises an error.

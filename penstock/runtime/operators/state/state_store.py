@@ -36,8 +36,6 @@ from penstock.runtime.operators.state.value_states import (
 )
 from penstock.snapshot.state import MISSING, CompositeTable, KeyedBackend, KeyedTable, StateKind
 
-__all__ = ["StateStore", "merge_namespaces"]
-
 Descriptor = TypeVar("Descriptor", bound=StateDescriptor)
 
 

@@ -12,8 +12,6 @@ from penstock.runtime.operators.state.cells import Cells
 from penstock.runtime.operators.state.scope import CurrentKey, Scope
 from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedTable
 
-__all__ = ["CellAggregatingState", "CellReducingState", "CellValueState", "TableValueState"]
-
 
 class TableValueState(ValueState):
     """A value state without namespace and expiry, as most are.

@@ -10,8 +10,6 @@ from penstock.runtime.operators.time.timer_queue import TimerQueue, TimerRow
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state import KeyedBackend
 
-__all__ = ["OperatorTimers"]
-
 #: The names of the tables of timers. A function's state has no such name by accident.
 EVENT, PROCESSING = "timers/event-time", "timers/processing-time"
 #: The estimated memory of a timer in the queue, in bytes.

@@ -15,8 +15,6 @@ from penstock.runtime.network.elements import TimeElement, WatermarkStatus
 from penstock.runtime.operators.time.timestamped_stream import TimestampedStream
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["SourceWatermarks", "join_position", "split_position"]
-
 #: The keys of a position in a snapshot that also has the state of the split's watermarks.
 _POSITION, _EVENT_TIME = "position", "penstock.event_time"
 

@@ -16,8 +16,6 @@ from penstock.dataflow.time import (
 )
 from penstock.runtime.operators.context import OperatorContext
 
-__all__ = ["ElementContext", "KeyedElementContext", "TimerContext"]
-
 
 class ElementContext(ProcessFunction.Context):
     """The context of a record on a stream without keys.

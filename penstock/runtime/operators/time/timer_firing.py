@@ -12,8 +12,6 @@ from penstock.runtime.operators.time.timer_contexts import TimerContext
 from penstock.runtime.operators.time.timer_queue import TimerRow
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["MakeTimerContext", "TimerFiring"]
-
 #: The largest number of timers that fire in one step of the task. A step also ends when they have
 #: emitted as many records.
 PIECE = 1024

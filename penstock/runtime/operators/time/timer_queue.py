@@ -22,8 +22,6 @@ from typing import Any, cast
 
 from penstock.snapshot.state import TOMBSTONE, KeyedTable
 
-__all__ = ["TimerQueue", "TimerRow"]
-
 #: A timer: its key, its time in milliseconds, and its namespace.
 TimerRow = tuple[Any, int, Any]
 

@@ -19,8 +19,6 @@ from penstock.runtime.serialization.arrow_batch import event_times
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.user_code.errors import to_job_error
 
-__all__ = ["TimestampedStream"]
-
 #: The generators that only need the highest event time of a batch.
 _WHOLE_BATCH = (AscendingTimestampsWatermarks, BoundedOutOfOrdernessWatermarks)
 

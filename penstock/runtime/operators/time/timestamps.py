@@ -15,8 +15,6 @@ from penstock.runtime.serialization.arrow_batch import packed_times
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.user_code.errors import current_index, to_job_error
 
-__all__ = ["TimestampAssignment", "assign_timestamps"]
-
 
 def assign_timestamps(
     function: Callable[[Any, int], int], iterator: Iterator[Any], timestamps: list[int]

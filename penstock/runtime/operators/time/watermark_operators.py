@@ -18,8 +18,6 @@ from penstock.runtime.operators.time.timestamped_stream import TimestampedStream
 from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.user_code.current_operator import operator_at_work
 
-__all__ = ["TimedOutput", "TimestampsOperator", "build_source", "build_timestamps"]
-
 
 class TimedOutput(Protocol):
     """Takes the output that an operator emits before `process` returns; see `ChainRunner`."""

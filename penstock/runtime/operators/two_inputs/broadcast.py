@@ -23,16 +23,6 @@ from penstock.runtime.operators.time.timer_contexts import (
     TimerContext,
 )
 
-__all__ = [
-    "BROADCAST_KEY",
-    "BroadcastContext",
-    "BroadcastStates",
-    "BroadcastTimerContext",
-    "KeyedReadOnlyContext",
-    "ReadOnlyContext",
-]
-
-
 #: The current key while a broadcast record is processed.
 BROADCAST_KEY = NoKey(
     "a broadcast record has no key, so process_broadcast_element cannot use keyed state: call "

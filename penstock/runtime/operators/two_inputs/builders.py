@@ -23,8 +23,6 @@ from penstock.runtime.operators.two_inputs.sides import (
     as_map,
 )
 
-__all__ = ["build_broadcast", "build_co_flat_map", "build_co_map", "build_co_process"]
-
 Side = Callable[..., RunningOperator]
 
 

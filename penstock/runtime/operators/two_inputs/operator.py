@@ -11,8 +11,6 @@ from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.two_inputs.broadcast import BroadcastStates
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["TwoInputOperator"]
-
 Piece = TypeVar("Piece")
 
 

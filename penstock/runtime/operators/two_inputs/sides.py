@@ -24,17 +24,6 @@ from penstock.runtime.operators.two_inputs.broadcast import (
 )
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = [
-    "BroadcastSide",
-    "FlatMapSide",
-    "KeyedReadOnlySide",
-    "KeyedSide",
-    "MapSide",
-    "ProcessSide",
-    "as_flat_map",
-    "as_map",
-]
-
 Method = Callable[..., Any]
 
 

@@ -18,8 +18,6 @@ from penstock.runtime.operators.windowing.window_output import WindowOutput
 from penstock.runtime.operators.windowing.window_services import WindowServices
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["BaseWindowOperator"]
-
 
 class BaseWindowOperator(RecordLoopOperator):
     """An operator of windows on a keyed stream.

@@ -23,8 +23,6 @@ from penstock.runtime.operators.windowing.session_operator import SessionOperato
 from penstock.runtime.operators.windowing.window_caller import has_clear
 from penstock.runtime.operators.windowing.window_operator import WindowOperator
 
-__all__ = ["build_window", "window_class"]
-
 _TUMBLING = frozenset({TumblingEventTimeWindows, TumblingProcessingTimeWindows})
 _SLIDING = frozenset({SlidingEventTimeWindows, SlidingProcessingTimeWindows})
 _SESSIONS = frozenset({EventTimeSessionWindows, ProcessingTimeSessionWindows})

@@ -9,8 +9,6 @@ from penstock.dataflow.functions import method_of
 from penstock.runtime.operators.windowing.pane_operator import PaneOperator
 from penstock.snapshot.state import MISSING
 
-__all__ = ["InversePaneOperator"]
-
 
 class InversePaneOperator(PaneOperator):
     """Sliding windows that keep a running value for each key.

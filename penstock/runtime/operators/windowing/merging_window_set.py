@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["MergingWindowSet"]
-
 W = TypeVar("W")
 
 

@@ -16,8 +16,6 @@ from typing import Any
 
 from penstock.snapshot.state import MISSING
 
-__all__ = ["aggregate_into_panes", "collect_into_panes"]
-
 
 def aggregate_into_panes(
     key_of: Callable[[Any], Any],

@@ -22,8 +22,6 @@ from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state import MISSING
 
-__all__ = ["PaneOperator"]
-
 
 class PaneOperator(BaseWindowOperator):
     """Tumbling and sliding windows that fire when their time is over.

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 
-__all__ = ["Panes"]
-
 
 @dataclass(frozen=True)
 class Panes:

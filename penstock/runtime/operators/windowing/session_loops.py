@@ -13,8 +13,6 @@ from typing import Any
 
 from penstock.snapshot.state import MISSING, TOMBSTONE
 
-__all__ = ["aggregate_into_sessions"]
-
 
 def aggregate_into_sessions(
     key_of: Callable[[Any], Any],

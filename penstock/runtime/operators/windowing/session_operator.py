@@ -14,8 +14,6 @@ from penstock.runtime.operators.windowing.window_parts import time_of_windows
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.metadata.state_kind import StateKind
 
-__all__ = ["SessionOperator"]
-
 
 class SessionOperator(BaseWindowOperator):
     """Sessions that fire when their time is over, and are removed then.

@@ -11,8 +11,6 @@ from penstock.dataflow.functions import method_of
 from penstock.dataflow.windows import AggregateFunction
 from penstock.runtime.codegen import with_swapped_arguments
 
-__all__ = ["Aggregation"]
-
 
 @dataclass(frozen=True)
 class Aggregation:

@@ -18,8 +18,6 @@ from penstock.runtime.operators.windowing.window_aggregation import Aggregation
 from penstock.runtime.operators.windowing.window_parts import part_of
 from penstock.runtime.operators.windowing.window_services import WindowServices
 
-__all__ = ["WindowCaller", "has_clear"]
-
 Results = Iterable[Any] | None
 
 

@@ -16,8 +16,6 @@ from penstock.dataflow.object_reuse import can_change
 from penstock.runtime.operators.windowing.window_aggregation import Aggregation
 from penstock.snapshot.state import MISSING, KeyedTable
 
-__all__ = ["GROUP", "AggregatedContents", "ListedContents", "WindowContents"]
-
 #: The greatest number of records of a window that are stored together. A snapshot writes only the
 #: groups of records that have changed.
 GROUP = 128

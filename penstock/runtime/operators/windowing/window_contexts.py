@@ -9,8 +9,6 @@ from penstock.dataflow.state import RuntimeContext, StateDescriptor
 from penstock.dataflow.windows import Evictor, MergingWindowAssigner, Trigger, WindowAssigner
 from penstock.runtime.operators.windowing.window_services import WindowServices
 
-__all__ = ["EvictorContext", "MergeCallback", "TriggerContext", "WindowAssignerContext"]
-
 
 class WindowAssignerContext(WindowAssigner.WindowAssignerContext):
     """Gives an assigner access to the time of the clock and to keyed state.

@@ -38,8 +38,6 @@ from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state import MISSING
 
-__all__ = ["WindowOperator"]
-
 
 class WindowOperator(BaseWindowOperator):
     """Windows with any assigner, trigger and evictor.

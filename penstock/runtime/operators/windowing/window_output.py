@@ -9,8 +9,6 @@ from penstock.dataflow.object_reuse import copy_local_if_shared
 from penstock.dataflow.time import NO_TIMESTAMP
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["WindowOutput"]
-
 
 class WindowOutput:
     """The records that windows have emitted, each with its event time.

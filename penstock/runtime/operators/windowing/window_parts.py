@@ -15,8 +15,6 @@ from penstock.dataflow.windows import (
     WindowAssigner,
 )
 
-__all__ = ["part_of", "sort_of_windows", "time_of_windows", "window_of"]
-
 #: The classes of windows that are stored without their class, by their number of items.
 _CLASSES: dict[int, Any] = {0: GlobalWindow, 1: CountWindow, 2: TimeWindow}
 _KNOWN = frozenset(_CLASSES.values())

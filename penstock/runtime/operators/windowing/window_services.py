@@ -13,8 +13,6 @@ from penstock.runtime.operators.state.scope import NamespaceScope
 from penstock.runtime.operators.state.state_store import StateStore, merge_namespaces
 from penstock.runtime.operators.time.timer_queue import TimerQueue, TimerRow
 
-__all__ = ["WindowServices"]
-
 
 class WindowServices:
     """The time, the timers and the state of an operator of windows.

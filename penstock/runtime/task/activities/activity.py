@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-__all__ = ["Activity", "Pause"]
-
 
 class Activity(ABC):
     """Something that a task does in pieces."""

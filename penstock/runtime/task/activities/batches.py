@@ -7,8 +7,6 @@ from penstock.runtime.task.slice_runner import SliceRunner
 from penstock.runtime.task.task_outputs import TaskOutputs
 from penstock.snapshot.state import KeyedBackend
 
-__all__ = ["CurrentBatch", "RestOfBatch", "StateMemory"]
-
 
 class CurrentBatch(Activity):
     """Processes the rest of the current batch, slice by slice.

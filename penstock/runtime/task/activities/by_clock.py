@@ -11,8 +11,6 @@ from penstock.runtime.task.snapshots.snapshot_driver import SnapshotDriver
 from penstock.runtime.task.task_end import TaskEnd
 from penstock.runtime.task.task_outputs import TaskOutputs
 
-__all__ = ["ProcessingTimeWork", "RequestResults", "SnapshotEvents"]
-
 
 class SnapshotEvents(Activity):
     """Delivers events to the snapshot protocol that have come while the task was busy.

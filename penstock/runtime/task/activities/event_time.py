@@ -11,8 +11,6 @@ from penstock.runtime.task.task_end import TaskEnd
 from penstock.runtime.task.task_outputs import TaskOutputs
 from penstock.runtime.task.watermark_tracker import WatermarkTracker
 
-__all__ = ["EndOfInputHooks", "EventTime"]
-
 
 class EventTime(Activity):
     """Handles watermarks, and the elements that have come after them.

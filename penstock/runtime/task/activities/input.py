@@ -20,8 +20,6 @@ from penstock.runtime.task.watermark_tracker import WatermarkTracker
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import to_job_error
 
-__all__ = ["ChannelInput", "SourceReading"]
-
 
 class ChannelInput(Activity):
     """Takes elements from the input channels, and replays logs of a restored snapshot.

@@ -20,16 +20,6 @@ from penstock.runtime.task.task_end import TaskEnd
 from penstock.runtime.task.task_outputs import TaskOutputs
 from penstock.runtime.task.watermark_tracker import WatermarkTracker
 
-__all__ = [
-    "BarrierMail",
-    "EndOfInputMail",
-    "LoopClosedMail",
-    "Mail",
-    "Mailbox",
-    "NoMoreSplitsMail",
-    "SplitMail",
-]
-
 
 @dataclass(frozen=True)
 class BarrierMail:

@@ -15,18 +15,6 @@ from typing import Any
 from penstock.runtime.task.snapshots.write_scheduler import WriteScheduler
 from penstock.snapshot.state import KeyedBackend
 
-__all__ = [
-    "BackgroundWork",
-    "CheckpointPreparation",
-    "Checksums",
-    "EagerFlush",
-    "Eviction",
-    "LeadTime",
-    "Offload",
-    "Pause",
-    "drive",
-]
-
 #: The delay after which a task no longer expects an announced snapshot, in seconds.
 LATE_SECONDS = 0.1
 #: The minimum time from an announcement to its snapshot, in seconds. If the time is shorter, the

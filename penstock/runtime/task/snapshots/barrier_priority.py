@@ -22,8 +22,6 @@ from typing import Protocol
 
 from penstock.runtime.system.signal import Signal
 
-__all__ = ["BarrierPriority", "PrioritizedTask"]
-
 #: The time before a barrier is due at which source tasks begin to yield, in seconds.
 #: `DRAIN_SHARE` limits this time to a share of the time from the announcement to the barrier.
 DRAIN_SECONDS, DRAIN_SHARE = 0.02, 4 / 5

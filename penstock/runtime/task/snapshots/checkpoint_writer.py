@@ -32,8 +32,6 @@ from penstock.runtime.task.snapshots.write_scheduler import WriteScheduler
 from penstock.snapshot.state import KeyedBackend
 from penstock.snapshot.storage.job_paths import JobPaths
 
-__all__ = ["CheckpointWriter"]
-
 
 class CheckpointWriter:
     """Makes the snapshots of one task durable, in order.

@@ -19,8 +19,6 @@ from penstock.runtime.network.output_channel import OutputChannel
 from penstock.runtime.network.recorded_channel import RecordedChannel
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["REPLAY_BYTES", "BarrierRelay", "InFlightRecorder"]
-
 #: The maximum size of replayed logs for which a snapshot may be taken during the replay, in bytes.
 #: Such a snapshot logs the rest again and holds it in memory. With larger logs, snapshots wait for
 #: the end of the replay.

@@ -28,8 +28,6 @@ from penstock.snapshot.metadata.handles import OWN_INPUT, LogHandle
 from penstock.snapshot.storage.decoding import Decoding
 from penstock.snapshot.storage.in_flight_log import BATCH, read_elements
 
-__all__ = ["LogReplayer", "RestoredLog"]
-
 
 @dataclass(frozen=True)
 class RestoredLog:

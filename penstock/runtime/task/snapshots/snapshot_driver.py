@@ -41,8 +41,6 @@ from penstock.snapshot.protocols.events import (
     UnblockChannels,
 )
 
-__all__ = ["SnapshotDriver"]
-
 
 class SnapshotDriver:
     """Runs the snapshot protocol of one task.

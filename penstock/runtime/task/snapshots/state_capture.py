@@ -16,8 +16,6 @@ from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.protocols.events import SnapshotKind
 
-__all__ = ["StateCapture"]
-
 
 class StateCapture:
     """Captures the state of a task as a task snapshot.

@@ -19,8 +19,6 @@ from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state import StateSnapshot
 from penstock.snapshot.state.operator_state import OperatorStateSnapshot
 
-__all__ = ["Acknowledgement", "CheckpointResponder", "TaskSnapshot"]
-
 
 @dataclass(frozen=True)
 class Acknowledgement:

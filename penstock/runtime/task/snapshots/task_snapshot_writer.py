@@ -15,8 +15,6 @@ from penstock.snapshot.metadata.handles import OperatorHandle
 from penstock.snapshot.storage.in_flight_log import LogPart, write_log
 from penstock.snapshot.storage.job_paths import JobPaths
 
-__all__ = ["TaskSnapshotWriter"]
-
 
 class TaskSnapshotWriter:
     """Writes the task snapshots of one subtask.

@@ -15,8 +15,6 @@ from collections.abc import Awaitable, Callable
 
 from penstock.runtime.system.signal import Signal
 
-__all__ = ["WriteScheduler"]
-
 #: The maximum time for which a writer waits after a slice, in seconds.
 MAX_WAIT_SECONDS = 0.002
 #: The maximum number of turns of the event loop for which a writer waits. This limit is needed if
