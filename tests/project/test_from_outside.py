@@ -23,7 +23,6 @@ from penstock import (
     WatermarkStrategy,
     WindowAssigner,
 )
-from penstock.connectors.generator import GeneratorSource
 from penstock.dataflow.windows import EventTimeTrigger
 from penstock.runtime.taskmanager import task_factory
 from penstock.snapshot.protocols.base import Phase, SnapshotProtocol
@@ -38,6 +37,7 @@ from penstock.snapshot.protocols.events import (
     UnblockChannels,
 )
 from tests.processes.harness import committed
+from tests.processes.parts import PartedSource, has_let_all_go, let_all_go
 
 # ---- a window assigner
 
@@ -102,6 +102,8 @@ class Waiting(SnapshotProtocol):
     def _taken(self, number: int) -> list[Command]:
         self.settled = number
         TAKEN.append(number)
+        if len(set(TAKEN)) > 3:
+            let_all_go(GATE[0])
         return [CopyState(number), Broadcast(number)]
 
     def _give_up(self) -> list[Command]:
@@ -118,20 +120,21 @@ class Waiting(SnapshotProtocol):
 
 TAKEN: list[int] = []
 FAILED: list[int] = []
+GATE: list[Path] = []
 
 
 class FailsOnce(MapFunction):
-    """Raises an error when it has seen many records and there is a snapshot."""
-
-    def __init__(self) -> None:
-        self._count = 0
+    """Raises an error at the first record that comes after some snapshots."""
 
     def map(self, value: int) -> int:
-        self._count += 1
-        if self._count > 400 and len(set(TAKEN)) > 3 and not FAILED:
+        if has_let_all_go(GATE[0]) and not FAILED:
             FAILED.append(value)
             raise ValueError("the fault of this test")
         return value
+
+
+def _below(number: int) -> int:
+    return -1 - number
 
 
 def test_a_protocol_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,12 +144,13 @@ def test_a_protocol_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(task_factory, "snapshot_protocol", own_protocol)
     TAKEN.clear()
     FAILED.clear()
+    GATE[:] = [tmp_path / "gate"]
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(2).enable_checkpointing(10)
     env.get_checkpoint_config().set_checkpoint_storage_dir(tmp_path / "job")
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 0))
-    first = env.from_source(GeneratorSource(int, 1500, 2000), None, "first")
-    second = env.from_source(GeneratorSource(lambda i: -1 - i, 1500, 2000), None, "second")
+    first = env.from_source(PartedSource(GATE[0], 2, int, 1500, 2000), None, "first")
+    second = env.from_source(PartedSource(GATE[0], 2, _below, 1500, 2000), None, "second")
     numbers = first.union(second).key_by(lambda number: number % 7).map(FailsOnce())
     numbers.sink_to(FileSink(tmp_path / "output", JsonLines()))
     env.execute(in_process=True)
