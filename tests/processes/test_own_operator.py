@@ -19,6 +19,8 @@ from penstock import (
     RuntimeExecutionMode,
     StreamExecutionEnvironment,
 )
+from penstock.dataflow.operators import specs
+from penstock.dataflow.operators.operator_spec import OperatorSpec
 from tests.processes import own_operator
 from tests.processes.harness import Killer, Settings, committed, compared, run_to_the_end
 from tests.processes.own_operator import MEDIAN, running_median
@@ -91,6 +93,8 @@ def test_an_error_in_it_names_the_record() -> None:
     [
         (lambda stream: stream.transform("Median", MEDIAN), "call key_by"),
         (lambda stream: stream.transform("Median", "median"), "takes an OperatorSpec"),
+        (lambda stream: stream.transform("Median", OperatorSpec("median")), "has no builder"),
+        (lambda stream: stream.transform("Median", specs.SINK), "is not one"),
     ],
 )
 def test_a_specification_that_does_not_fit_is_refused(add: Any, message: str) -> None:

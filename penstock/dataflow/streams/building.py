@@ -99,6 +99,8 @@ def add_operator(
             f"transform adds an operator that reads one stream and makes another, and "
             f"{spec.name!r} is not one"
         )
+    if spec.build is None:
+        raise GraphError(f"{spec.name!r} has no builder: give OperatorSpec the argument build")
     if spec.keyed and records.key_selector is None:
         raise GraphError(f"{spec.name!r} has keyed state: call key_by(...) before transform")
     return _add(spec, name, function, records)
