@@ -217,6 +217,7 @@ class HashPartitioner(StreamPartitioner):
     A cache holds the buffer of each key, so the hash is computed once per key and not once per
     record. Equal keys have the same key group even if their types differ, because `canonical`
     follows Python's equality. So the cache needs only the key, without its type.
+    A `FusedOperator` routes records itself, and does not call `route`.
 
     Arguments:
         selector: a function that returns the key of a record.

@@ -20,8 +20,7 @@ from penstock.runtime.serialization.record_batch import RecordBatch
 class KeyedOperator(RecordLoopOperator):
     """An operator with keyed state, which is always the first operator of its chain.
 
-    A record that `reduce` emits is also in the state. If the record is mutable, the loop emits a
-    copy of it. The loop checks each record before the function can use it again.
+    Its subclasses read and write one table, or the states of the user's function.
 
     Arguments:
         function: the user's function.
@@ -50,7 +49,11 @@ class KeyedOperator(RecordLoopOperator):
 
 
 class KeyedReduceOperator(KeyedOperator):
-    """Reduces the records of each key, and emits the new value for each record."""
+    """Reduces the records of each key, and emits the new value for each record.
+
+    A record that it emits is also in the state. If the record is mutable, the loop emits a copy of
+    it. The loop checks each record before the function can use it again.
+    """
 
     def open(self) -> None:
         """Open the user's function, and get the table of the restored state."""

@@ -27,7 +27,11 @@ from penstock.runtime.serialization.record_batch import RecordBatch
 
 
 class MapOperator(RecordLoopOperator):
-    """Emits one record for each input record: the result of the user's function."""
+    """Emits one record for each input record: the result of the user's function.
+
+    If the function and the key selector behind it are small, `columnar_fusion.py` runs this
+    operator and its partitioner as one.
+    """
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)

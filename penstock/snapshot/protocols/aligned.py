@@ -17,9 +17,9 @@ reachable from a source, so the barrier arrives on all inputs.
     ALIGNING n abort of n or a higher one               unblock all                 IDLE
     any        barrier ≤ the newest taken or given up   nothing (stale)             same
 
-The implementation differs from the listing in two points. The state is *captured* in O(1) before
-the broadcast, and written later, while the task processes records. Each barrier and abort has a
-snapshot number; see `base.py`.
+The implementation differs from the listing in two points. The state is *captured* before the
+broadcast, without a copy of its values, and written later, while the task processes records. Each
+barrier and abort has a snapshot number; see `base.py`.
 """
 
 from __future__ import annotations

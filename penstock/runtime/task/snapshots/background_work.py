@@ -1,4 +1,4 @@
-"""The work that a checkpoint writer does in the background, except for writing snapshots.
+"""Run work in slices, and define the work of a checkpoint writer besides writing snapshots.
 
 Entries of keyed state are evicted when the state exceeds its memory limit. Before a snapshot,
 entries are flushed and files are prepared, so that less work is left when the barrier arrives.

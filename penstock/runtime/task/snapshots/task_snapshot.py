@@ -53,7 +53,10 @@ class Acknowledgement:
 
 
 class CheckpointResponder(Protocol):
-    """Reports a task's snapshots to the JobManager. (Flink: `CheckpointResponder`.)"""
+    """Reports a task's snapshots to the JobManager. (Flink: `CheckpointResponder`.)
+
+    In a worker it is a `SnapshotReporter` of `penstock.runtime.taskmanager.reports`.
+    """
 
     def acknowledge(self, acknowledgement: Acknowledgement) -> None:
         """Report that a task snapshot is durable."""

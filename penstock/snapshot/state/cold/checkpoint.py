@@ -228,7 +228,8 @@ class CheckpointFiles:
     def checkpoint(self, database: StateDatabase, target: Path) -> _Made:
         """Make a durable checkpoint of the database in the folder `target`. This is slow.
 
-        The caller must sync the parent folder of `target`.
+        The parent folder of `target` is not synced. `ManifestPublisher` in the JobManager does this
+        before it publishes the snapshot.
 
         Returns:
             The files with their checksums, and the numbers of their new and linked bytes. The files

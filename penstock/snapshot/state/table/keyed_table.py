@@ -84,8 +84,8 @@ class KeyedTable:
 
     For speed, the loops of operators read and write the dict `dirty` directly:
 
-    * To read, they call `table.dirty.get(key, MISSING)`. If the result is `MISSING`, they call
-      `table.lookup(key)`. `TOMBSTONE` means that there is no value.
+    * To read, they look into `table.dirty`. If the key is not there, they call `table.lookup(key)`
+      or `table.get(key)`. `TOMBSTONE` means that there is no value.
     * To write, they execute `table.dirty[key] = value`.
     * To delete, they call `table.delete(key)`, which writes `TOMBSTONE` where it is needed.
 
