@@ -21,7 +21,7 @@ _TOOLS = ("pytest", "unittest", "IPython", "doctest")
 
 
 class Executions:
-    """Which operators of one environment were executed.
+    """Remembers which operators of one environment were executed.
 
     Arguments:
         graph: the graph of the environment, which still grows.

@@ -20,7 +20,7 @@ from penstock.runtime.user_code.async_caller import AsyncCaller
 
 @dataclass(frozen=True)
 class TaskServices:
-    """What the worker provides to the operators of a task.
+    """Gives the operators of a task access to their worker.
 
     Arguments:
         create_caller: returns an object that calls asynchronous functions.
@@ -55,7 +55,7 @@ class OperatorPlace:
     Arguments:
         operator: the operator of the job graph.
         context: the context that the operator and its function get.
-        services: what the worker provides.
+        services: gives access to the worker.
         adapted: returns the class to build in place of the given one. It is a subclass in batch
             mode, where results are emitted at the end.
     """

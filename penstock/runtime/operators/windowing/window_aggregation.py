@@ -14,7 +14,7 @@ from penstock.runtime.codegen import with_swapped_arguments
 
 @dataclass(frozen=True)
 class Aggregation:
-    """How records of a window are combined to an accumulator, and an accumulator to a result.
+    """Combines records of a window to an accumulator, and turns an accumulator into a result.
 
     An accumulator or a value that is None is none: the next record is the first one again, and the
     window has no result, as in PyFlink.
