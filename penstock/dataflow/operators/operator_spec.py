@@ -41,7 +41,7 @@ class OperatorSpec:
         starts_chain: whether the operator is always the first one of its chain. An operator with
             two inputs is.
         side_outputs: whether its function may emit records to side outputs.
-        own_state: whether the operator itself has operator state, whatever its function.
+        own_state: whether the operator itself has operator state, besides that of its function.
         keeps_type: whether the operator emits records of the type that it reads.
         needs_timestamps: whether its records need timestamps.
         event_time_only: whether no variant of the operator works without event time.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.dataflow.config import CheckpointingMode, JobConfig
 from penstock.dataflow.graph.execution_graph import Chain, ExecutionGraph
@@ -18,6 +18,22 @@ from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.metadata.handles import OperatorHandle
 from penstock.snapshot.metadata.schema import RecordSchema
 from penstock.snapshot.storage.job_paths import JobPaths
+
+
+class RestoredHandle(NamedTuple):
+    """A handle that a task restores.
+
+    Arguments:
+        folder: the folder of the snapshot.
+        handle: the handle.
+        rescaled: whether the parallelism of the operator has changed.
+        producers: the uids of the producers of its logs whose parallelism has changed.
+    """
+
+    folder: Path
+    handle: OperatorHandle
+    rescaled: bool
+    producers: list[str]
 
 
 @dataclass(frozen=True)
@@ -81,15 +97,24 @@ class DeploymentDescriptor:
         return self.code.plan
 
     @cached_property
-    def restored_states(self) -> dict[str, frozenset[str]]:
+    def restored_handles(self) -> dict[str, list[RestoredHandle]]:
+        """The handles that each task restores, keyed by "chain:subtask"."""
+        return {
+            task: [
+                RestoredHandle(Path(folder), OperatorHandle.from_wire(wire), rescaled, producers)
+                for folder, wire, rescaled, producers in handles
+            ]
+            for task, handles in self.handles.items()
+        }
+
+    @cached_property
+    def restored_states(self) -> dict[str, set[str]]:
         """The names of the restored keyed states of each operator, by uid."""
-        names: dict[str, frozenset[str]] = {}
-        for task in self.handles.values():
-            for _, wire, *_ in task:
-                handle = OperatorHandle.from_wire(wire)
+        names: dict[str, set[str]] = {}
+        for restored in self.restored_handles.values():
+            for _, handle, _, _ in restored:
                 if handle.keyed is not None:
-                    states = frozenset(handle.keyed.states)
-                    names[handle.uid] = names.get(handle.uid, frozenset()) | states
+                    names.setdefault(handle.uid, set()).update(handle.keyed.states)
         return names
 
     @property

@@ -48,13 +48,16 @@ class StateRestorer:
         offload: Offload,
         pause: Pause = trio.lowlevel.checkpoint,
     ) -> None:
-        self._handles = handles = descriptor.handles
+        self._handles = descriptor.restored_handles
         self._allow_dropped = descriptor.allow_dropped
         #: The operator states of operators that have none any more: for each uid, the mode of each
         #: state that has elements.
         self._without_operator_state: dict[str, dict[str, StateMode]] = {}
         self._rescaled = {
-            wire[0] for task in handles.values() for _, wire, rescaled, _ in task if rescaled
+            handle.uid
+            for restored in self._handles.values()
+            for _, handle, rescaled, _ in restored
+            if rescaled
         }
         self._offload, self._pause = offload, pause
         self._names = {info.uid: info.name for info in descriptor.plan.operators}
@@ -70,21 +73,19 @@ class StateRestorer:
         root = task.chain.root.operator.context.uid
         handles: dict[str, list[tuple[Path, OperatorHandle]]] = {}
         logs: list[RestoredLog] = []
-        for folder, wire, rescaled, producers in self._handles.get(
-            f"{task.id[0]}:{task.id[1]}", []
-        ):
-            handle = OperatorHandle.from_wire(wire)
-            handles.setdefault(handle.uid, []).append((Path(folder), handle))
+        restored = self._handles.get(f"{task.id[0]}:{task.id[1]}", [])
+        for folder, handle, rescaled, producers in restored:
+            handles.setdefault(handle.uid, []).append((folder, handle))
             if handle.uid == root:
                 logs += [
-                    RestoredLog(log, Path(folder), rescaled, log.producer in producers)
+                    RestoredLog(log, folder, rescaled, log.producer in producers)
                     for log in handle.logs
                 ]
         self._restore_end_of_input(task, handles)
         task.event_time.restore({uid: _event_times(found) for uid, found in handles.items()})
         if logs:
             batches = self._logs.replay(task.id[0], task.gate, logs)
-            task.gate.replay(batches, sum(restored.log.size for restored in logs))
+            task.gate.replay(batches, sum(one.log.size for one in logs))
         for uid, backend in task.backends.items():
             keyed = [(folder, h.keyed) for folder, h in handles.get(uid, []) if h.keyed is not None]
             if keyed:
