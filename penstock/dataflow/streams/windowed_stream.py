@@ -174,6 +174,11 @@ class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W]
                 f"the windows of {type(self._assigner).__name__} merge, so that "
                 f"{type(aggregate_function).__name__} needs a method merge(self, a, b)"
             )
+        if aggregate_function.merges_panes and aggregate_function.merge is None:
+            raise GraphError(
+                f"{type(aggregate_function).__name__} says merges_panes = True, so that it needs a "
+                f"method merge(self, a, b)"
+            )
         return self._add(aggregate_function, window_function, output_type)
 
     def _process(self, process_window_function: object, output_type: object) -> DataStream:

@@ -72,6 +72,10 @@ class WithoutMerge(Average):
     merge = AggregateFunction.merge
 
 
+class PanesWithoutMerge(WithoutMerge):
+    merges_panes = True
+
+
 class Process(ProcessWindowFunction):
     def process(self, key: Any, context: Any, elements: Iterable[Any]) -> Iterable[Any]:
         yield key, context.window(), list(elements)
@@ -251,6 +255,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda k, s: k.window(HOUR).aggregate(Sum()), "an object of class AggregateFunction"),
     (lambda k, s: k.window(HOUR).aggregate(Average), "an object of class AggregateFunction"),
     (lambda k, s: k.window(SESSIONS).aggregate(WithoutMerge()), r"needs a method merge\(self, a"),
+    (lambda k, s: k.window(HOUR).aggregate(PanesWithoutMerge()), "says merges_panes = True"),
     (
         lambda k, s: k.window(HOUR).process(ProcessAll()),
         "a WindowedStream takes an object of class",

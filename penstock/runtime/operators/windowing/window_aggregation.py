@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from penstock.dataflow.errors import JobError
 from penstock.dataflow.functions import method_of
 from penstock.dataflow.windows import AggregateFunction
 from penstock.runtime.codegen import with_swapped_arguments
@@ -50,7 +51,7 @@ class Aggregation:
             lambda accumulator, record: add(
                 record, create() if accumulator is None else accumulator
             ),
-            None if function.merge is None else _unless_none(function.merge),
+            None if function.merge is None else _unless_none(_merge_of(function)),
             lambda accumulator: None if accumulator is None else result(accumulator),
             add,
             function,
@@ -75,6 +76,26 @@ class Aggregation:
             aggregate = self.aggregate
             result = None if aggregate is None else self.result(aggregate.create_accumulator())
         return [] if result is None else [result]
+
+
+def _merge_of(function: AggregateFunction) -> Callable[[Any, Any], Any]:
+    """Return the method `merge`, which must return an accumulator.
+
+    Programs for Flink often have a `merge` without a body, since Flink calls it for sessions only.
+    Without this check, the records of both accumulators would be lost.
+    """
+    merge: Any = function.merge
+
+    def merged(first: Any, second: Any) -> Any:
+        accumulator = merge(first, second)
+        if accumulator is None:
+            raise JobError(
+                f"{type(function).__name__}.merge returned None for two accumulators: return an "
+                f"accumulator with the records of both"
+            )
+        return accumulator
+
+    return merged
 
 
 def _unless_none(combine: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

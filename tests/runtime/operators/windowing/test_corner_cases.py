@@ -524,6 +524,22 @@ def test_a_merge_that_is_empty_is_never_called_for_sliding_windows(run):
     assert results(windows.advance(MAX_WATERMARK)) == [1.0, 1.5, 2.0]
 
 
+@pytest.mark.parametrize(
+    "assigner", [SlidingEventTimeWindows.of(10, 5), EventTimeSessionWindows.with_gap(6)]
+)
+def test_a_merge_that_is_empty_is_an_error_where_it_is_called(run, assigner):
+    class NoMerge(Average):
+        merges_panes = True
+
+        def merge(self, a, b):
+            pass
+
+    windows = run(assigner, aggregator=NoMerge(), window_function=None)
+    with pytest.raises(JobError, match=r"NoMerge\.merge returned None"):
+        windows.add(a(1, 2), a(2, 12), a(3, 7))
+        windows.advance(MAX_WATERMARK)
+
+
 class States(ProcessWindowFunction):
     """Counts how often a window and a key have fired."""
 
