@@ -241,7 +241,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings, PythonDependencySettings)
         return self
 
     def register_type(self, *classes: type) -> Self:
-        """Register record classes: dataclasses, named tuples and enums.
+        """Register record classes: dataclasses, named tuples, enums, structs.
 
         Classes that the program's functions refer to are found automatically, and need not be
         registered.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from enum import Enum
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.program import JobExecutionResult, Program
+from penstock.dataflow.type_variables import UserValue
 
 
 class JobStatus(Enum):
@@ -55,6 +56,29 @@ class JobID(str):
     __slots__ = ()
 
 
+class StateAnswer(NamedTuple):
+    """The answer to a query of keyed state.
+
+    Arguments:
+        entries: the entries, each a `StateEntry`.
+        live: whether running tasks have answered, each at another time. If not, the entries are
+            those of one snapshot.
+        snapshot: the number of the snapshot; None if the answer is live.
+        age_seconds: the time since the snapshot was taken, in seconds; None if the answer is live.
+        more: whether the state has more such entries than the limit.
+
+    Examples:
+        >>> StateAnswer([], False, 7, 0.4, False).snapshot
+        7
+    """
+
+    entries: Sequence[UserValue]
+    live: bool
+    snapshot: int | None
+    age_seconds: float | None
+    more: bool
+
+
 class BackgroundJob(Protocol):
     """A job that runs while the program continues."""
 
@@ -78,6 +102,19 @@ class BackgroundJob(Protocol):
 
     def savepoint(self) -> Future[str]:
         """Take a savepoint; return a future of its path."""
+
+    def query_state(
+        self,
+        operator: str,
+        state: str,
+        key: UserValue,
+        prefix: str | None,
+        top: int | None,
+        by: str,
+        limit: int,
+        live: bool,
+    ) -> Future[StateAnswer]:
+        """Return a future of entries of a state; see `JobClient.query_state`."""
 
     def end(self) -> None:
         """Begin to stop the job, with a final snapshot if it has a folder; do not wait."""
@@ -166,6 +203,39 @@ class JobClient(PyFlinkNames):
         """
         _check_directory("trigger_savepoint", savepoint_directory)
         return self._job.savepoint()
+
+    def query_state(
+        self,
+        operator: str,
+        state: str,
+        key: UserValue = None,
+        *,
+        prefix: str | None = None,
+        top: int | None = None,
+        by: str = "value",
+        limit: int = 100,
+        live: bool = False,
+    ) -> Future[StateAnswer]:
+        """Return a future of entries of a state of the running job.
+
+        Arguments:
+            operator: the uid of the operator, set with `uid`.
+            state: the name of the state; that of a window is "window-contents".
+            key: the key whose entries are wanted; None for any key.
+            prefix: the beginning of the keys, which are texts; None for any key.
+            top: the number of entries with the largest values; None for any entries.
+            by: with `top`, the value that is compared: "value", or a field such as "value.amount".
+            limit: the largest number of entries.
+            live: whether the running tasks answer, between two batches. If not, the newest
+                complete snapshot is read, which is consistent.
+
+        Raises:
+            GraphError: if there is no such operator or state, or the key is of another type. The
+                future of a live query raises it.
+            StoreError: if there is no snapshot.
+            JobError: if the job has ended, and the query is live.
+        """
+        return self._job.query_state(operator, state, key, prefix, top, by, limit, live)
 
     def get_job_execution_result(self) -> Future[JobExecutionResult]:
         """Return a future of the result of the job. It raises the error of a failed job."""

@@ -38,8 +38,17 @@ TIMERS_NOT_FIRED = "numTimersNotFired"
 FIRST_EVENT_TIME = "firstEventTime"
 #: The number of records that were emitted to side outputs that no operator reads.
 SIDE_OUTPUT_RECORDS_DROPPED = "numSideOutputRecordsDropped"
+#: The calls of the function of `AsyncDataStream.batched`, the records in them, the records that
+#: needed no call, the calls that failed and are repeated, and those that took too long.
+CALLS = "numCalls"
+RECORDS_IN_CALLS = "numRecordsInCalls"
+CACHE_HITS = "numCacheHits"
+CALLS_REPEATED = "numCallsRepeated"
+CALLS_TIMED_OUT = "numCallsTimedOut"
 #: The number of lines that a file source has skipped, because they are bad.
 LINES_SKIPPED = "numLinesSkipped"
+#: The number of messages that a source has skipped, because their schema could not decode them.
+MESSAGES_SKIPPED = "numMessagesSkipped"
 
 #: The longest text of a gauge that is reported.
 _MAX_TEXT = 200
@@ -366,7 +375,7 @@ def names_of(path: MetricPath) -> list[str]:
 def plain_number(value: UserValue) -> PlainValue:
     """Return a value of a metric as a plain number or text, which a message can contain.
 
-    An integer of more than 64 bits becomes a float. What is no number becomes a text.
+    An integer of more than 64 bits becomes a float. A value that is no number becomes a text.
     """
     if value is None or type(value) is bool:
         return value

@@ -16,6 +16,8 @@ from typing import ClassVar, Generic, Literal, Protocol, Self
 
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.config import JobConfig, RuntimeExecutionMode
+from penstock.dataflow.config.claim_mode import RecoveryClaimMode
+from penstock.dataflow.config.lost_position import LostPosition
 from penstock.dataflow.config.python_dependencies import joined
 from penstock.dataflow.graph.job_graph import JobGraph, OperatorOutput
 from penstock.dataflow.metrics import find_metric
@@ -65,6 +67,10 @@ class JobExecutionResult(PyFlinkNames):
             value and subtasks. See the page *Metrics*.
         job_id: the id of the job; the id of the lineage if the job was not started by
             `execute_async`.
+        rescales: the last hundred changes of the number of workers of a job with
+            `restart_reactive`, each with slots, wanted, reason and time.
+        stragglers: the last hundred tasks that were slower than their peers, each with operator,
+            subtask, cause and time. See the page *Slow tasks*.
 
     Examples:
         >>> _ = env.from_collection(["a", "b"]).sink_to(FileSink("letters"))
@@ -89,6 +95,8 @@ class JobExecutionResult(PyFlinkNames):
     totals: dict[str, PlainValue] = field(default_factory=dict)
     metrics: list[dict[str, PlainValue]] = field(default_factory=list)
     job_id: str = ""
+    rescales: list[dict[str, PlainValue]] = field(default_factory=list)
+    stragglers: list[dict[str, PlainValue]] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return (
@@ -191,16 +199,20 @@ class RunOptions:
             job starts from the beginning.
         fork: whether the job may resume from a snapshot that is not its newest.
         allow_dropped: whether to drop state that the program no longer has.
+        sink_markers: the newest snapshot whose output is in the target of a sink, keyed by the uid
+            of the sink. It is for a target that has lost its marker.
         report: the path of the file into which the report is written, as JSON.
         executor: the executor that runs the program instead of the default one.
         progress: a function that is called with each event of the running job.
         in_process: whether to run the job inside this process.
+        on_lost_position, claim_mode: see `JobConfig`.
         log_level: the level of the root logger in the job's processes.
         job_parameters: parameters of the job, which replace those of the program by name.
         runtime_mode: whether the program runs as a stream or as a batch.
         python_files, python_archives: files and archives for the workers, in addition to those of
             the program.
         python_requirements, python_executable, install_requirements: see `JobConfig`.
+        supervise: whether another JobManager is started if the JobManager dies.
     """
 
     parallelism: int | None = None
@@ -209,10 +221,13 @@ class RunOptions:
     resume: str | int | None = None
     fork: bool = False
     allow_dropped: bool = False
+    sink_markers: Mapping[str, int] = field(default_factory=dict)
     report: str | None = None
     executor: Executor | None = None
     progress: Callable[[dict[str, PlainValue]], None] | None = None
     in_process: bool | None = None
+    on_lost_position: LostPosition | None = None
+    claim_mode: RecoveryClaimMode | None = None
     log_level: int | None = None
     job_parameters: Mapping[str, str] = field(default_factory=dict)
     runtime_mode: RuntimeExecutionMode | None = None
@@ -221,6 +236,7 @@ class RunOptions:
     python_requirements: str | None = None
     python_executable: str | None = None
     install_requirements: bool | None = None
+    supervise: bool = False
 
     def applied_to(self, config: JobConfig) -> JobConfig:
         """Return a copy of a job's settings with these options applied."""
@@ -229,6 +245,8 @@ class RunOptions:
             "checkpoint_dir": self.checkpoint_dir,
             "checkpoint_interval_seconds": self.checkpoint_interval_seconds,
             "in_process": self.in_process,
+            "on_lost_position": self.on_lost_position,
+            "claim_mode": self.claim_mode,
             "log_level": self.log_level,
             "runtime_mode": self.runtime_mode,
             "python_requirements": self.python_requirements,

@@ -12,8 +12,9 @@ confirmed, and is committed again after a failure. So committing must be idempot
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Generic
 
 from penstock.dataflow.metrics import MetricGroup
@@ -60,6 +61,8 @@ class WriterContext:
         attempt: the number of the execution attempt, which increases with each restart.
         lineage: the id of the lineage of this run's snapshots.
         metrics: the metrics of the sink in this subtask.
+        staging: a folder of the job, for output that is staged in files; None in tests of a writer
+            alone. It may not exist yet. Its files are kept as long as the job's folder.
     """
 
     uid: str
@@ -69,6 +72,35 @@ class WriterContext:
     attempt: int
     lineage: str
     metrics: MetricGroup = field(default_factory=MetricGroup, compare=False)
+    staging: Path | None = None
+
+
+@dataclass(frozen=True)
+class CommitterContext:
+    """Describes the run whose output a committer publishes.
+
+    Arguments:
+        name: the name of the sink's operator, for messages.
+        lineage: the id of the lineage of this run's snapshots.
+        restored: the number of the snapshot of this lineage from which the process has started; 0
+            if it has started from none, or from a snapshot of another lineage.
+        age_seconds: the time since the restored snapshot was taken, also if it is of another
+            lineage; 0 if there is none.
+        confirmed: the newest snapshot whose output is known to be published, keyed by the lineage
+            and the uid of the sink.
+        staging: the folders with files that writers have staged: the one of this run, and for a
+            fork also the one of its parent.
+        marker: the number of the snapshot up to which the target has the output, if the user has
+            said so because the target has lost its marker; None otherwise.
+    """
+
+    name: str
+    lineage: str
+    restored: int = 0
+    age_seconds: float = 0.0
+    confirmed: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    staging: Sequence[Path] = ()
+    marker: int | None = None
 
 
 class SinkWriter(ABC):
@@ -129,9 +161,16 @@ class SinkWriter(ABC):
 class Committer(ABC):
     """Publishes committables. It runs in the JobManager. (Flink: `Committer`.)"""
 
+    def open(self, context: CommitterContext) -> None:
+        """Prepare the committer. Called first, once, and must return quickly."""
+        del context
+
     @abstractmethod
     def commit(self, committables: list[Committable]) -> None:
         """Publish these committables in order, unless they are already published.
+
+        The list has all output of the sink that is not known to be published. So all committables
+        of one snapshot are in one list, except those that are published.
 
         The engine calls this method in a thread outside of the event loop. If the method raises an
         error, the job restarts and commits the same committables again.
@@ -146,10 +185,14 @@ class Committer(ABC):
         """
         del lineage, uid
 
+    def close(self) -> None:
+        """Release the connections of the committer. Called last, before the process ends."""
+
     def clean(self, lineage: str, uid: str, before_attempt: int) -> int:
         """Remove output that earlier attempts staged, and that no snapshot contains.
 
-        The engine calls this method when all committables of all snapshots are published.
+        The engine calls this method before each attempt, when all committables of all snapshots
+        are published. So a committer can also connect to its target here, before records flow.
 
         Arguments:
             lineage: the id of the lineage of the run's snapshots.
@@ -170,6 +213,8 @@ class Sink(ABC, Generic[T_contra]):
         exactly_once: whether the sink publishes its output with a two-phase commit.
         needs_all_output: whether the output is useful only together with all earlier output of the
             job. Forks are then refused, because a fork begins a new lineage without that output.
+        stages_in_job: whether writers stage output in the folder of the job, in
+            `WriterContext.staging`. An object store for snapshots does not hold this output.
         function: the user's function that the writers call, which may have operator state; None if
             they call none.
 
@@ -180,6 +225,7 @@ class Sink(ABC, Generic[T_contra]):
 
     exactly_once: bool = False
     needs_all_output: bool = False
+    stages_in_job: bool = False
     function: UserValue = None
 
     @property

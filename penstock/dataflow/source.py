@@ -13,13 +13,15 @@ was *emitted*.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, NamedTuple
 
+from penstock.dataflow.config.lost_position import LostPosition
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.metrics import MetricGroup
+from penstock.dataflow.output_tag import OutputTag, SideOutput
 from penstock.dataflow.record_codec import RecordCodec
 from penstock.dataflow.time.watermark import NO_TIMESTAMP
 from penstock.dataflow.type_variables import PlainValue, T_co, UserValue
@@ -52,13 +54,17 @@ class Read(NamedTuple):
             Allowed types are str, int, float, bool, None, bytes, and lists and dicts of these.
         finished: whether these records are the last of the split.
         wait_seconds: the time after which the engine calls `read` again, in seconds. It is used
-            for rate limits; 0 means at once.
+            for rate limits; 0 means at once. With `math.inf`, the engine waits for
+            `SourceReader.use_wake`.
+        side_output: pairs of a tag and a record for the side output with this tag. The tags are
+            among `Source.side_output_tags`. The position is behind these records, too.
     """
 
     records: list[UserValue]
     position: PlainValue
     finished: bool = False
     wait_seconds: float = 0.0
+    side_output: Sequence[SideOutput] = ()
 
 
 class TimedRead(Read):
@@ -115,12 +121,23 @@ class ReaderContext:
         subtask: the index of the subtask.
         parallelism: the number of subtasks.
         metrics: the metrics of the source in this subtask.
+        on_lost_position: what the job's settings say about positions whose records are gone. If it
+            is None, they say nothing, and the source decides.
     """
 
     uid: str
     subtask: int
     parallelism: int
     metrics: MetricGroup = field(default_factory=MetricGroup, compare=False)
+    on_lost_position: LostPosition | None = None
+
+    def goes_on_at_earliest(self, choice: str) -> bool:
+        """Return whether a source goes on at the first record if its position is lost.
+
+        Arguments:
+            choice: the choice of the source: "fail" or "earliest". The job's setting overrides it.
+        """
+        return (self.on_lost_position or LostPosition(choice)) is LostPosition.EARLIEST
 
 
 @dataclass(frozen=True)
@@ -160,6 +177,16 @@ class SourceReader(ABC):
         """Get the codec of the job's records. Called before `open`."""
         del codec
 
+    def use_wake(self, wake: Callable[[], None]) -> None:
+        """Get a function that makes the engine call `read` again. Called before `open`.
+
+        A reader can receive records in a thread of its own, and keep them until they are read. Its
+        `read` returns at once, and `wait_seconds=math.inf` if there are no records. Its thread
+        calls `wake` when there are some. So it need not be blocking, and an idle split costs
+        nothing. Any thread may call `wake` at any time.
+        """
+        del wake
+
     @abstractmethod
     def open(self, split: Split, position: PlainValue) -> None:
         """Begin to read a split at a position. None means the start of the split."""
@@ -167,6 +194,17 @@ class SourceReader(ABC):
     @abstractmethod
     def read(self, max_records: int) -> Read:
         """Read at most `max_records` records of the split that was opened last."""
+
+    def snapshot_completed(self, position: PlainValue) -> None:
+        """Handle the notice that a snapshot with this position of the open split is complete.
+
+        From now on, no failure makes the job read from an earlier position. So a source can
+        acknowledge records before the position, for example messages of a broker. A notice may be
+        missing, since a process may die before it arrives. The next notice includes it. The method
+        must return quickly. Another thread may run `read` at the same time.
+        (Flink: `SourceReader.notifyCheckpointComplete`.)
+        """
+        del position
 
     def close(self) -> None:
         """Release the resources of the reader.
@@ -214,6 +252,25 @@ class SplitEnumerator(ABC):
             begun: the splits that were assigned, but not read to the end, in a retained snapshot.
         """
 
+    def snapshot_completed(self, positions: Sequence[tuple[Split, PlainValue]]) -> None:
+        """Handle the notice that a snapshot is complete.
+
+        From now on, no failure makes the job read from earlier positions. A source can then report
+        them to another system, for example for its figures of lag. A notice may be missing, since
+        the attempt may end before; the next one includes it. The notices come in the order of
+        the snapshots. Jobs without checkpoints have none.
+
+        The engine calls this method in a thread outside of the event loop, after the output of the
+        snapshot is published. Other methods may run at the same time. The next attempt of the job
+        waits for it, so it must bound its waiting. If it raises an error, the job restarts.
+        (Flink: `SplitEnumerator.notifyCheckpointComplete`.)
+
+        Arguments:
+            positions: each split that was assigned, but not read to the end, and the position in
+                it; None is the start of the split.
+        """
+        del positions
+
     def close(self) -> None:
         """Release the resources of the enumerator."""
 
@@ -224,6 +281,9 @@ class Source(ABC, Generic[T_co]):
     Attributes:
         rewindable: whether every split can be read again from a position. Exactly-once processing
             needs this. If it is False, the client gets a note that a failure may lose records.
+        acknowledges: whether a server keeps the records until a snapshot that contains them is
+            complete. Such a source is not rewindable, but at least once: after a failure, records
+            may come twice, and the client gets a note. The job must take snapshots.
         bounded: whether every split has an end.
         emits_watermarks: whether reads may have a watermark. The source then has event time even if
             the program gives it no watermark strategy.
@@ -240,6 +300,7 @@ class Source(ABC, Generic[T_co]):
     """
 
     rewindable: bool = True
+    acknowledges: bool = False
     bounded: bool = True
     emits_watermarks: bool = False
     has_event_times: bool = True
@@ -249,6 +310,15 @@ class Source(ABC, Generic[T_co]):
     def location(self) -> object:
         """The folder or file that is read, for reports; None if there is none."""
         return None
+
+    @property
+    def side_output_tags(self) -> tuple[OutputTag, ...]:
+        """The tags of the side outputs to which reads may have records; see `Read.side_output`.
+
+        The program must read each of them with `get_side_output`. If the records of a side output
+        are of a class, its tag has the class as `type_info`.
+        """
+        return ()
 
     @property
     def reads_in_turns(self) -> bool:

@@ -21,7 +21,7 @@ else:
 
 
 #: A record, a key or a value of a program, on which programs and their functions call any method.
-#: Type checkers check nothing there. What is only passed on is an `object` instead.
+#: Type checkers check nothing there. A value that is only passed on is an `object` instead.
 UserValue: TypeAlias = Any  # type: ignore[explicit-any]
 #: A value of plain types: str, int, float, bool, None, bytes, and lists and dicts of these.
 PlainValue: TypeAlias = Any  # type: ignore[explicit-any]

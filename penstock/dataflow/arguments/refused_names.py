@@ -40,7 +40,7 @@ def _same(names: str, reason: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), reason)
 
 
-#: What to use instead of each name.
+#: The advice for each name: the reason, and another way.
 REFUSED_NAMES: Mapping[str, str] = {
     # pyflink.common
     "AssignerWithPeriodicWatermarksWrapper": (
@@ -53,12 +53,9 @@ REFUSED_NAMES: Mapping[str, str] = {
     "JavaObjectWrapper": "there is no JVM",
     **_same("ConfigOption ConfigOptions", "use the key as a text: Configuration().set(key, value)"),
     **_same(
-        "ByteArraySchema DeserializationSchema SerializationSchema RowFieldExtractorSchema "
-        "TypeSerializer JsonRowDeserializationSchema JsonRowSerializationSchema "
-        "CsvRowDeserializationSchema CsvRowSerializationSchema",
+        "RowFieldExtractorSchema TypeSerializer",
         _SERIALIZATION,
     ),
-    "SimpleStringSchema": "lines of text are read and written with TextLines()",
     "Encoder": _FORMAT,
     "BulkWriterFactory": _PARQUET,
     # pyflink.datastream
@@ -77,9 +74,6 @@ REFUSED_NAMES: Mapping[str, str] = {
     "AsyncFunctionDescriptor": "give the AsyncFunction itself to AsyncDataStream",
     "ResultTypeQueryable": "types need not be declared; leave it out",
     # connectors and formats
-    "DeliveryGuarantee": (
-        "every sink says what it guarantees (`penstock docs connectors`); leave it out"
-    ),
     **_same("StreamTransformer SupportsPreprocessing", "transform the stream before sink_to(...)"),
     **_same(
         "BucketAssigner BulkFormat FileCompactStrategy FileCompactor FileEnumeratorProvider "
@@ -94,13 +88,15 @@ REFUSED_NAMES: Mapping[str, str] = {
         "(`penstock docs spark`)",
     ),
     **_same(
-        "DynamicKafkaSource DynamicKafkaSourceBuilder FlinkKafkaConsumer FlinkKafkaProducer "
-        "KafkaMetadataService KafkaOffsetResetStrategy KafkaOffsetsInitializer "
-        "KafkaRecordDeserializationSchema KafkaRecordSerializationSchema "
-        "KafkaRecordSerializationSchemaBuilder KafkaSink KafkaSinkBuilder KafkaSource "
-        "KafkaSourceBuilder KafkaStreamSetSubscriber KafkaStreamSubscriber KafkaTopicPartition "
-        "KafkaTopicSelector Semantic SingleClusterTopicMetadataService StreamPatternSubscriber",
-        _SYSTEM.format("Kafka"),
+        "FlinkKafkaConsumer FlinkKafkaProducer Semantic",
+        "use KafkaSource and KafkaSink (`penstock docs connectors/kafka`)",
+    ),
+    "KafkaTopicSelector": "give set_topic_selector a function",
+    **_same(
+        "DynamicKafkaSource DynamicKafkaSourceBuilder KafkaMetadataService "
+        "KafkaStreamSetSubscriber KafkaStreamSubscriber SingleClusterTopicMetadataService "
+        "StreamPatternSubscriber",
+        "use a KafkaSource for each cluster, with a topic pattern",
     ),
     **_same(
         "FlinkKinesisConsumer KinesisDeserializationSchema KinesisFirehoseSink "
@@ -126,9 +122,8 @@ REFUSED_NAMES: Mapping[str, str] = {
     ),
     **_same("CsvBulkWriters CsvReaderFormat CsvSchema CsvSchemaBuilder", "use CsvRows()"),
     **_same(
-        "AvroBulkWriters AvroInputFormat AvroRowDeserializationSchema AvroRowSerializationSchema "
-        "AvroSchema GenericRecordAvroTypeInfo",
-        "Penstock does not read Avro; decode it in a map function",
+        "AvroBulkWriters AvroInputFormat AvroSchema GenericRecordAvroTypeInfo",
+        "use the format Avro(schema) (`penstock docs formats`)",
     ),
     **_same(
         "AvroParquetReaders AvroParquetWriters ParquetBulkWriters ParquetColumnarRowInputFormat",
@@ -141,8 +136,8 @@ REFUSED_NAMES: Mapping[str, str] = {
 def refuse_name(name: str) -> None:
     """Raise a `MissingNameError` if PyFlink has a name, or if the name resembles a public one.
 
-    The name of a class is one with a capital. Other names may be those of modules, whose import
-    first looks for an attribute.
+    Names that begin with a capital are names of classes. Others may be names of modules: an import
+    of a module first looks for an attribute.
     """
     install()
     if name in REFUSED_NAMES:

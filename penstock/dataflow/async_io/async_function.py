@@ -72,12 +72,13 @@ def check_async_function(method: str, function: object, run_in: str) -> UserValu
             f"to emit"
         )
     is_async = _is_kind(called, inspect.iscoroutinefunction)
-    if run_in == "threads" and is_async:
+    in_threads = run_in in ("threads", "thread")
+    if in_threads and is_async:
         raise GraphError(
-            f'{method} got the async function {name}: functions that run in "threads" are plain '
-            f'ones; leave out run_in="threads"'
+            f'{method} got the async function {name}: functions that run in "{run_in}" are plain '
+            f'ones; leave out run_in="{run_in}"'
         )
-    if run_in != "threads" and not is_async:
+    if not in_threads and not is_async:
         raise GraphError(
             f"{method} takes an async function, and {name} is none: define it with `async def`. If "
             f'it blocks instead of awaiting, add run_in="threads"'
@@ -96,6 +97,13 @@ def _check_other_methods(method: str, function: AsyncFunction, run_in: str) -> N
                 f"{method}: {type(function).__name__}.{name} is an async function, and must be a "
                 f"plain one with run_in={run_in!r}"
             )
+
+
+def is_generator(function: object) -> bool:
+    """Return whether a function yields its results, as a generator or an asynchronous one."""
+    return _is_kind(function, inspect.isasyncgenfunction) or _is_kind(
+        function, inspect.isgeneratorfunction
+    )
 
 
 def _is_kind(function: object, check: Callable[[object], bool]) -> bool:

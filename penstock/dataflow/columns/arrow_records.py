@@ -20,7 +20,7 @@ from penstock.dataflow.types import Row
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: What pyarrow says of a cast that would change a value.
+#: Words in the error of pyarrow for a cast that would change a value.
 _LOST = re.compile("truncated|lose data|data loss")
 
 

@@ -11,6 +11,7 @@ from penstock.dataflow.config.checkpoint_retention import (
     ExternalizedCheckpointRetention,
 )
 from penstock.dataflow.config.checks import MAX_PARALLELISM, check_parallelism, log_level_number
+from penstock.dataflow.config.claim_mode import RecoveryClaimMode
 from penstock.dataflow.config.configuration import Configuration
 from penstock.dataflow.config.execution_config import (
     ExecutionConfig,
@@ -60,6 +61,7 @@ __all__ = [
     "MemorySize",
     "PredefinedOptions",
     "PythonDependencySettings",
+    "RecoveryClaimMode",
     "RestartStrategies",
     "RestartStrategy",
     "RestartStrategyConfiguration",

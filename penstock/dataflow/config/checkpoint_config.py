@@ -48,7 +48,7 @@ class CheckpointConfig(PyFlinkNames):
     )
 
     config: JobConfig = field(default_factory=JobConfig)
-    #: What the program has set, for the getters.
+    #: The values that the program has set, for the getters.
     _max_concurrent: int = field(default=1, init=False, repr=False, compare=False)
     _storage: CheckpointStorage | None = field(default=None, init=False, repr=False, compare=False)
 

@@ -74,8 +74,8 @@ class ExecutionConfig(PyFlinkNames):
     def set_watermark_warning_timeout(self, timeout: DurationLike) -> ExecutionConfig:
         """Set the time after which a watermark that stands still is reported; 60 s by default.
 
-        It is reported if records come, and windows or timers wait for it. The warning says which
-        input, split or subtask holds it.
+        It is reported if records come, and windows or timers wait for it. The warning names the
+        input, split or subtask that holds it.
 
         Arguments:
             timeout: the time in milliseconds or as a `timedelta`. With 0, there are no warnings.

@@ -7,13 +7,15 @@ import re
 from collections.abc import Callable
 
 from penstock.dataflow.arguments.durations import milliseconds_of_text
-from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.config.checkpoint_retention import ExternalizedCheckpointRetention
+from penstock.dataflow.config.claim_mode import RecoveryClaimMode
 from penstock.dataflow.config.cold_store import ColdStoreKind
 from penstock.dataflow.config.configuration import Configuration
 from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
+from penstock.dataflow.config.restart_scope import RestartScope
 from penstock.dataflow.config.restart_strategies import RestartStrategies, RestartStrategy
 from penstock.dataflow.config.runtime_mode import RuntimeExecutionMode
+from penstock.dataflow.config.snapshot_stores import checkpoint_place
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.type_variables import T
 
@@ -74,11 +76,38 @@ def _retention(text: str) -> ExternalizedCheckpointRetention:
         raise ValueError(f"it is one of {kinds}") from None
 
 
+def _claim_mode(text: str) -> RecoveryClaimMode:
+    try:
+        return RecoveryClaimMode[text.upper().replace("-", "_")]
+    except KeyError:
+        raise ValueError("it is NO_CLAIM or CLAIM") from None
+
+
 def _cold_store(text: str) -> ColdStoreKind:
     try:
         return ColdStoreKind(text.lower())
     except ValueError:
         raise ValueError("it is rocksdb or sqlite") from None
+
+
+def _restart_scope(text: str) -> RestartScope:
+    try:
+        return {"full": RestartScope.JOB, "region": RestartScope.REGION}[text.lower()]
+    except KeyError:
+        raise ValueError("it is full or region") from None
+
+
+def _scheduler(text: str) -> bool:
+    try:
+        return {"adaptive": True, "default": False}[text.lower()]
+    except KeyError:
+        raise ValueError("it is adaptive or default") from None
+
+
+def _scheduler_mode(text: str) -> bool:
+    if text.lower() != "reactive":
+        raise ValueError("it is reactive")
+    return True
 
 
 #: The attribute of `JobConfig` that each key sets, and the function that reads its text.
@@ -103,14 +132,26 @@ KEYS: dict[str, tuple[str, Callable[[str], object]]] = {
     ),
     "execution.checkpointing.externalized-checkpoint-retention": ("retention", _retention),
     "execution.checkpointing.num-retained": ("retained", _at_least(1)),
-    "execution.checkpointing.dir": ("checkpoint_dir", without_scheme),
+    "execution.state-recovery.claim-mode": ("claim_mode", _claim_mode),
+    "execution.checkpointing.dir": ("checkpoint_dir", checkpoint_place),
     "state.checkpoints.num-retained": ("retained", _at_least(1)),
-    "state.checkpoints.dir": ("checkpoint_dir", without_scheme),
+    "state.checkpoints.dir": ("checkpoint_dir", checkpoint_place),
     "state.backend.cold-store": ("cold_store", _cold_store),
     "state.storage.fs.memory-threshold": ("inline_threshold", size_of_text),
     "taskmanager.memory.managed.size": ("memory_bytes", size_of_text),
     "taskmanager.network.memory.buffer-debloat.target": (
         "buffer_debloat_target_seconds",
+        _seconds,
+    ),
+    "jobmanager.execution.failover-strategy": ("restart_scope", _restart_scope),
+    "jobmanager.scheduler": ("restart_reactive", _scheduler),
+    "scheduler-mode": ("restart_reactive", _scheduler_mode),
+    "jobmanager.adaptive-scheduler.resource-stabilization-timeout": (
+        "restart_slot_timeout_seconds",
+        _seconds,
+    ),
+    "jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout": (
+        "restart_slot_timeout_seconds",
         _seconds,
     ),
     "python.files": ("python_files", str),

@@ -78,7 +78,7 @@ def setting_value(attribute: str, value: UserValue) -> object:
         value: a text; or a value of TOML, such as a number.
 
     Raises:
-        ValueError: if the value cannot be read. The message says what it should be.
+        ValueError: if the value cannot be read. The message describes the correct form.
     """
     if attribute.endswith("_seconds"):
         if not isinstance(value, str) or not _HAS_UNIT.fullmatch(value):
@@ -105,6 +105,10 @@ def _value(kind: type, value: UserValue) -> UserValue:
         if isinstance(value, bool) or not re.fullmatch(r"\d+", str(value).strip()):
             raise ValueError("it is a whole number")
         return int(value)
+    if kind is float:
+        if isinstance(value, bool) or not re.fullmatch(r"\d+(\.\d+)?", str(value).strip()):
+            raise ValueError("it is a number")
+        return float(value)
     if isinstance(kind, type) and issubclass(kind, Enum):
         names = {name.lower(): member for name, member in kind.__members__.items()}
         if str(value).lower().replace("-", "_") not in names:

@@ -12,10 +12,10 @@ from enum import Enum
 from typing import ClassVar
 
 from penstock.dataflow.arguments.durations import whole_number
-from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.arguments.pyflink_names import PyFlinkNames
 from penstock.dataflow.config.cold_store import ColdStoreKind
 from penstock.dataflow.config.job_config import JobConfig
+from penstock.dataflow.config.snapshot_stores import checkpoint_place
 
 _LOGGER = logging.getLogger("penstock")
 _TUNED = (
@@ -181,7 +181,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
     def apply_to(self, config: JobConfig) -> None:
         """Set the folder of the snapshots."""
         path = self.checkpoint_path
-        config.checkpoint_dir = None if path is None else without_scheme(str(path))
+        config.checkpoint_dir = None if path is None else checkpoint_place(str(path))
 
     def get_checkpoint_path(self) -> str | None:
         """Return the folder of the snapshots; None for a temporary one."""
@@ -192,13 +192,14 @@ class FileSystemCheckpointStorage(CheckpointStorage):
     """Stores snapshots in a folder. (Flink: `FileSystemCheckpointStorage`.)
 
     Arguments:
-        checkpoint_path: the folder, as a local path or a `file://` URL.
+        checkpoint_path: the folder, as a local path or a `file://` URL, or the URL of an object
+            store such as `s3://bucket/prefix`.
         file_state_size_threshold: the largest size of keyed state that is stored in the manifest
             itself, in bytes. None does not change it.
         write_buffer_size: ignored.
 
     Raises:
-        GraphError: if the path is an address that is not a local path.
+        GraphError: if the path is an address of another kind.
 
     Examples:
         >>> storage = FileSystemCheckpointStorage("file:///var/snapshots/job")
@@ -215,7 +216,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
     ) -> None:
         del write_buffer_size
         self.checkpoint_path = str(checkpoint_path)
-        self._folder = without_scheme(self.checkpoint_path)
+        self._folder = checkpoint_place(self.checkpoint_path)
         self.file_state_size_threshold = file_state_size_threshold
 
     def apply_to(self, config: JobConfig) -> None:

@@ -42,6 +42,7 @@ from penstock.dataflow.functions.join_functions import (
     ProcessJoinFunction,
 )
 from penstock.dataflow.functions.process_functions import KeyedProcessFunction, ProcessFunction
+from penstock.dataflow.functions.versioned_keys import VersionedKeySelector, key_versions
 from penstock.dataflow.state import RuntimeContext
 
 __all__ = [
@@ -57,6 +58,8 @@ __all__ = [
     "JoinFunction",
     "KeySelector",
     "KeySelectorLike",
+    "VersionedKeySelector",
+    "key_versions",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",

@@ -18,7 +18,7 @@ from penstock.dataflow.functions.function import Function
 
 #: The number of functions and classes that are examined at most.
 _MOST = 500
-#: What is examined.
+#: The kinds of objects that are examined.
 _KINDS = (CodeType, FunctionType, type, property, classmethod, staticmethod)
 
 

@@ -36,6 +36,7 @@ from penstock.dataflow.graph.job_graph import (
     JobGraph,
     Operator,
     Partitioning,
+    key_migration,
 )
 from penstock.dataflow.graph.operator_names import detail_of
 from penstock.dataflow.graph.uids import assign_uids, former_uids
@@ -54,12 +55,12 @@ def compile_graph(
             the snapshot to restore contains records in flight between them.
 
     Raises:
-        GraphError: if the program cannot run. The message says what to change.
+        GraphError: if the program cannot run. The message names the change to make.
     """
     config.validate()
     check_event_time(graph)
     check_watermarks(graph, config)
-    _check_late_outputs(graph)
+    _check_side_outputs(graph)
     infos = _operators(graph, config)
     connections = graph.connections()
     loop_at = _operator_loops(infos, connections)
@@ -105,8 +106,8 @@ def compile_graph(
     return replace(compiled, fingerprint=_fingerprint(compiled))
 
 
-def _check_late_outputs(graph: JobGraph) -> None:
-    """Check that each side output for late records is read.
+def _check_side_outputs(graph: JobGraph) -> None:
+    """Check that each side output for late records, and of each source, is read.
 
     Otherwise the operator would drop the records that the program wants to keep.
 
@@ -121,6 +122,13 @@ def _check_late_outputs(graph: JobGraph) -> None:
                     f"{tag.tag_id!r}, and the program does not read it: call "
                     f"get_side_output({tag!r}) on the stream of its results. Without a side "
                     f"output, late records are dropped and counted"
+                )
+        for tag in operator.spec.source_tags:
+            if tag.tag_id not in operator.side_outputs:
+                raise GraphError(
+                    f"operator {operator.name!r} sends records to the side output "
+                    f"{tag.tag_id!r}, and the program does not read it: call "
+                    f"get_side_output({tag!r}) on the stream of the source"
                 )
 
 
@@ -137,6 +145,7 @@ def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
         if operator.non_parallel_reason:
             parallelism = 1
         check_parallelism(parallelism, config.max_parallelism, f"operator {operator.name!r}")
+        keys = key_migration(graph, operator.id)
         infos[operator.id] = OperatorInfo(
             operator.id,
             uids[operator.id],
@@ -149,6 +158,8 @@ def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
             or operator.spec.own_state,
             former.get(operator.id),
             detail_of(operator),
+            1 if keys is None else keys.key_version,
+            keys is not None and keys.migrate_key is not None,
         )
     return infos
 

@@ -8,8 +8,8 @@ that it connects.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from penstock.dataflow.graph.job_graph import Partitioning
@@ -30,6 +30,8 @@ class OperatorInfo:
         former_uid: the uid of the operator in older snapshots; None if it is the same.
         detail: the class or folder that distinguishes the operator from others of its name; may be
             empty.
+        key_version: the version of its keys; see `VersionedKeySelector`.
+        migrates_keys: whether the program converts keys of an earlier version.
     """
 
     id: int
@@ -41,6 +43,8 @@ class OperatorInfo:
     has_operator_state: bool = False
     former_uid: str | None = None
     detail: str = ""
+    key_version: int = 1
+    migrates_keys: bool = False
 
     @property
     def stateful(self) -> bool:
@@ -150,6 +154,7 @@ class ExecutionGraph:
         operators: all operators that run, in order of creation.
         loops: the strongly connected components with a cycle, in topological order. Each component
             is a tuple of the indices of its chains.
+        running: the indices of the chains that run; None if all do. In a region, only its own run.
     """
 
     chains: tuple[Chain, ...]
@@ -158,14 +163,22 @@ class ExecutionGraph:
     fingerprint: str = ""
     operators: tuple[OperatorInfo, ...] = ()
     loops: tuple[tuple[int, ...], ...] = ()
+    running: tuple[int, ...] | None = None
+
+    @cached_property
+    def running_chains(self) -> tuple[Chain, ...]:
+        """The chains that run: those of the region, or all."""
+        if self.running is None:
+            return self.chains
+        return tuple(self.chains[index] for index in self.running)
 
     @property
     def slots(self) -> int:
-        """The number of workers that the job needs.
+        """The number of workers that the chains need.
 
         Worker i runs subtask i of every chain.
         """
-        return max(chain.parallelism for chain in self.chains)
+        return max(chain.parallelism for chain in self.running_chains)
 
     @property
     def former_uids(self) -> dict[str, str]:
@@ -186,6 +199,40 @@ class ExecutionGraph:
             else info.name
             for info in self.operators
         }
+
+    def limited_to(self, limits: Mapping[int, int]) -> ExecutionGraph:
+        """Return the graph with a lower parallelism of some chains.
+
+        Chains, links, loops and the fingerprint remain the same. So the graph fits each snapshot
+        that was taken with this one. (Flink: `VertexParallelism` of the adaptive scheduler.)
+
+        Arguments:
+            limits: the highest parallelism of a chain, by the index of the chain.
+        """
+        limited = {
+            node.operator.uid: limits[chain.id]
+            for chain in self.chains
+            if limits.get(chain.id, chain.parallelism) < chain.parallelism
+            for node in chain.walk()
+        }
+        infos = {
+            info.uid: replace(info, parallelism=limited.get(info.uid, info.parallelism))
+            for info in self.operators
+        }
+
+        def node_of(node: ChainedOperator) -> ChainedOperator:
+            children = tuple(map(node_of, node.children))
+            return replace(node, operator=infos[node.operator.uid], children=children)
+
+        chains = tuple(
+            replace(
+                chain,
+                root=node_of(chain.root),
+                parallelism=infos[chain.root.operator.uid].parallelism,
+            )
+            for chain in self.chains
+        )
+        return replace(self, chains=chains, operators=tuple(infos.values()))
 
     def operator(self, uid: str) -> OperatorInfo:
         """Return the operator with this uid."""
@@ -232,5 +279,11 @@ class ExecutionGraph:
         return [ChannelId(link.id, source, target) for source, target in pairs]
 
     def tasks(self) -> list[tuple[int, int]]:
-        """Return all tasks as pairs (index of the chain, index of the subtask)."""
-        return [(chain.id, i) for chain in self.chains for i in range(chain.parallelism)]
+        """Return all tasks that run, as pairs (index of the chain, index of the subtask)."""
+        return [(chain.id, i) for chain in self.running_chains for i in range(chain.parallelism)]
+
+    def uids(self) -> frozenset[str]:
+        """Return the uids of all operators that run."""
+        return frozenset(
+            node.operator.uid for chain in self.running_chains for node in chain.walk()
+        )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.functions import KeySelectorLike
+from penstock.dataflow.functions import KeySelectorLike, VersionedKeySelector, key_versions
 from penstock.dataflow.operators.operator_spec import OperatorSpec
 from penstock.dataflow.state import MapStateDescriptor
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
@@ -56,7 +56,7 @@ class Operator:
 
     Arguments:
         id: the position in the order of creation.
-        spec: says what the engine must know about the operator.
+        spec: describes the operator to the engine.
         name: the name that is shown to users; it need not be unique.
         function: the user's function, source or sink.
         parallelism: the number of subtasks. None takes the parallelism of the job.
@@ -313,3 +313,17 @@ def function_name(function: object) -> str:
     """Return the name of a function, or of the class of a function object."""
     named = function if hasattr(function, "__qualname__") else type(function)
     return str(getattr(named, "__qualname__", type(named).__name__))
+
+
+def key_migration(graph: JobGraph, operator: int) -> VersionedKeySelector | None:
+    """Return the selector that says the version of an operator's keys; None for version 1.
+
+    Arguments:
+        graph: the graph.
+        operator: the id of the operator.
+
+    Raises:
+        GraphError: if its inputs have keys of different versions.
+    """
+    hashed = (e for e in graph.inputs_of(operator) if e.partitioning is Partitioning.HASH)
+    return key_versions(edge.selector for edge in hashed)

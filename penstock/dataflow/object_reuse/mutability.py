@@ -1,8 +1,8 @@
 """Decide whether a value can change.
 
-This depends on the type of the value. Whether the value is hashable does not matter: a dataclass
-with `unsafe_hash=True` can change. A tuple or a frozen dataclass can change if an item or field of
-it can change.
+This depends on the type of the value. A hashable value need not be immutable: a dataclass with
+`unsafe_hash=True` can change. A tuple or a frozen dataclass can change if an item or field of it
+can change.
 """
 
 from __future__ import annotations

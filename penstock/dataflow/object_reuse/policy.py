@@ -1,6 +1,6 @@
 """Decide which emitted records of a function are checked for other references.
 
-The bytecode of the function says whether it may change objects.
+The decision depends on the bytecode of the function, which shows whether it may change objects.
 """
 
 from __future__ import annotations

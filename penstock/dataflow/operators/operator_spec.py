@@ -24,7 +24,7 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class OperatorSpec:
-    """Says what the compiler and the runtime must know about an operator.
+    """Describes an operator to the compiler and the runtime.
 
     `specs.py` has the specifications of Penstock's operators, and
     `penstock.runtime.operators.registry` has their builders. Another package makes a specification
@@ -49,6 +49,7 @@ class OperatorSpec:
         gives_timestamps: whether the records that it emits have timestamps.
         sets_watermarks: whether the watermarks behind the operator are its own.
         late_tags: the tags of the side outputs for late records; None for records that are dropped.
+        source_tags: the tags of the side outputs of a source.
         sorted_inputs: the inputs that batch mode sorts by key and event time, so that the operator
             gets one key after the other.
         in_batch_mode: a function that returns the user's function as batch mode runs it; None if
@@ -74,6 +75,7 @@ class OperatorSpec:
     gives_timestamps: bool = False
     sets_watermarks: bool = False
     late_tags: tuple[OutputTag | None, ...] = ()
+    source_tags: tuple[OutputTag, ...] = ()
     sorted_inputs: tuple[int, ...] = ()
     in_batch_mode: Callable[[UserValue], object] | None = None
     with_keys: OperatorSpec | None = None
@@ -114,5 +116,11 @@ class OperatorSpec:
     def without_code(self) -> OperatorSpec:
         """Return the specification without its functions, for the execution graph."""
         return replace(
-            self, late_tags=(), in_batch_mode=None, with_keys=None, build=None, build_final=None
+            self,
+            late_tags=(),
+            source_tags=(),
+            in_batch_mode=None,
+            with_keys=None,
+            build=None,
+            build_final=None,
         )

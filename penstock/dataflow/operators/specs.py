@@ -77,7 +77,13 @@ _EVENT_TIME_JOIN = OperatorSpec(
 
 def source(source: Source) -> OperatorSpec:
     """Return the specification of a source."""
-    return replace(SOURCE, gives_timestamps=source.has_event_times)
+    tags = source.side_output_tags
+    return replace(
+        SOURCE,
+        gives_timestamps=source.has_event_times,
+        side_outputs=bool(tags),
+        source_tags=tags,
+    )
 
 
 def timestamps(strategy: WatermarkStrategy) -> OperatorSpec:

@@ -26,6 +26,9 @@ from penstock.dataflow.types import TypeInformation
 #: The type of a value: type information or a class. It tells type checkers the type of the state.
 TypeOf: TypeAlias = TypeInformation[T] | type[T] | None
 
+#: Converts a value of an older version: it gets the value and its version.
+Migration: TypeAlias = Callable[[UserValue, int], T]
+
 _AGGREGATE_METHODS = {"create_accumulator": 0, "add": 2, "get_result": 1}
 
 
@@ -58,20 +61,41 @@ class StateDescriptor(Generic[S_co]):
         type_info: an argument of PyFlink, which Penstock ignores.
         aliases: former names of the state. If a snapshot has a state with one of them, a resumed
             job takes that state. A later resume may do without.
+        version: the version of the form in which the program stores values. Raise it when values
+            have another meaning or another form than before.
+        migrate: converts a value of an older version: `migrate(value, version)` gets a value and
+            its version, and returns the value in the present form. When a job resumes from a
+            snapshot with values of an older version, all of them are converted before its first
+            record. For a map the values are converted, for a list the elements, and for an
+            aggregating state the accumulators.
 
     Raises:
         TypeError: if the name or an alias is not a non-empty string.
-        GraphError: if an alias is the name itself, or is given twice.
+        GraphError: if an alias is the name itself, or is given twice; if the version is not a
+            positive integer; if `migrate` cannot be called with a value and a version.
     """
 
     #: The kind of the state, for error messages.
     kind: ClassVar[str] = "state"
 
-    def __init__(self, name: str, type_info: object = None, *, aliases: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        type_info: object = None,
+        *,
+        aliases: Iterable[str] = (),
+        version: int = 1,
+        migrate: Migration[UserValue] | None = None,
+    ) -> None:
         if not isinstance(name, str) or not name:
             raise TypeError(f"a state needs a name that is a non-empty string, not {name!r}")
         self.name = name
         self.aliases = checked_aliases(f"state {name!r}", name, aliases)
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise GraphError(f"the version of state {name!r} is 1 or higher, not {version!r}")
+        if migrate is not None:
+            check_argument_count(f"state {name!r}", migrate, 2, "migrate(value, version)")
+        self.version, self.migrate = version, migrate
         self.type_info = type_info
         self._ttl_config: StateTtlConfig | None = None
 
@@ -108,6 +132,8 @@ class ValueStateDescriptor(StateDescriptor[ValueState[T]], Generic[T]):
         name: the name of the state, unique within the function.
         value_type_info: an argument of PyFlink, which Penstock ignores.
         aliases: former names of the state, by which a resumed job finds it in a snapshot.
+        version, migrate: the form of its values, and how older ones are converted; see
+            `StateDescriptor`.
 
     Examples:
         >>> descriptor = ValueStateDescriptor("stats", aliases=["stat"])
@@ -116,9 +142,15 @@ class ValueStateDescriptor(StateDescriptor[ValueState[T]], Generic[T]):
     kind = "value"
 
     def __init__(
-        self, name: str, value_type_info: TypeOf[T] = None, *, aliases: Iterable[str] = ()
+        self,
+        name: str,
+        value_type_info: TypeOf[T] = None,
+        *,
+        aliases: Iterable[str] = (),
+        version: int = 1,
+        migrate: Migration[T] | None = None,
     ) -> None:
-        super().__init__(name, value_type_info, aliases=aliases)
+        super().__init__(name, value_type_info, aliases=aliases, version=version, migrate=migrate)
 
 
 class ListStateDescriptor(StateDescriptor[ListState[T]], Generic[T]):
@@ -128,6 +160,8 @@ class ListStateDescriptor(StateDescriptor[ListState[T]], Generic[T]):
         name: the name of the state, unique within the function.
         elem_type_info: an argument of PyFlink, which Penstock ignores.
         aliases: former names of the state, by which a resumed job finds it in a snapshot.
+        version, migrate: the form of its values, and how older ones are converted; see
+            `StateDescriptor`.
 
     Examples:
         >>> descriptor = ListStateDescriptor("last readings")
@@ -136,9 +170,15 @@ class ListStateDescriptor(StateDescriptor[ListState[T]], Generic[T]):
     kind = "list"
 
     def __init__(
-        self, name: str, elem_type_info: TypeOf[T] = None, *, aliases: Iterable[str] = ()
+        self,
+        name: str,
+        elem_type_info: TypeOf[T] = None,
+        *,
+        aliases: Iterable[str] = (),
+        version: int = 1,
+        migrate: Migration[T] | None = None,
     ) -> None:
-        super().__init__(name, elem_type_info, aliases=aliases)
+        super().__init__(name, elem_type_info, aliases=aliases, version=version, migrate=migrate)
 
 
 class MapStateDescriptor(StateDescriptor[MapState[K, V]], Generic[K, V]):
@@ -149,6 +189,8 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]], Generic[K, V]):
         key_type_info: an argument of PyFlink, which Penstock ignores.
         value_type_info: an argument of PyFlink, which Penstock ignores.
         aliases: former names of the state, by which a resumed job finds it in a snapshot.
+        version, migrate: the form of its values, and how older ones are converted; see
+            `StateDescriptor`.
 
     Examples:
         >>> descriptor = MapStateDescriptor("visits by page")
@@ -163,8 +205,10 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]], Generic[K, V]):
         value_type_info: TypeOf[V] = None,
         *,
         aliases: Iterable[str] = (),
+        version: int = 1,
+        migrate: Migration[T] | None = None,
     ) -> None:
-        super().__init__(name, value_type_info, aliases=aliases)
+        super().__init__(name, value_type_info, aliases=aliases, version=version, migrate=migrate)
         self.key_type_info = key_type_info
 
 
@@ -178,6 +222,8 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], Generic[T]):
         reduce_function: a function, or a `ReduceFunction`, that combines two values.
         type_info: an argument of PyFlink, which Penstock ignores.
         aliases: former names of the state, by which a resumed job finds it in a snapshot.
+        version, migrate: the form of its values, and how older ones are converted; see
+            `StateDescriptor`.
 
     Raises:
         GraphError: if the function cannot be called with two values.
@@ -195,8 +241,10 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], Generic[T]):
         type_info: TypeOf[T] = None,
         *,
         aliases: Iterable[str] = (),
+        version: int = 1,
+        migrate: Migration[T] | None = None,
     ) -> None:
-        super().__init__(name, type_info, aliases=aliases)
+        super().__init__(name, type_info, aliases=aliases, version=version, migrate=migrate)
         if isinstance(reduce_function, type):
             raise GraphError(
                 f"reducing state {name!r} needs an instance of {reduce_function.__name__}, not "
@@ -221,6 +269,8 @@ class AggregatingStateDescriptor(StateDescriptor[AggregatingState[T, R]], Generi
         agg_function: an `AggregateFunction`.
         state_type_info: an argument of PyFlink, which Penstock ignores.
         aliases: former names of the state, by which a resumed job finds it in a snapshot.
+        version, migrate: the form of its values, and how older ones are converted; see
+            `StateDescriptor`.
 
     Raises:
         GraphError: if `agg_function` is not an `AggregateFunction`.
@@ -247,8 +297,10 @@ class AggregatingStateDescriptor(StateDescriptor[AggregatingState[T, R]], Generi
         state_type_info: object = None,
         *,
         aliases: Iterable[str] = (),
+        version: int = 1,
+        migrate: Migration[T] | None = None,
     ) -> None:
-        super().__init__(name, state_type_info, aliases=aliases)
+        super().__init__(name, state_type_info, aliases=aliases, version=version, migrate=migrate)
         missing = [method for method in _AGGREGATE_METHODS if not hasattr(agg_function, method)]
         if missing or isinstance(agg_function, type):
             raise GraphError(

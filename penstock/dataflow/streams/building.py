@@ -304,7 +304,8 @@ def side_output_of(outputs: Sequence[OperatorOutput], tag: OutputTag) -> Operato
         what = "a side output" if outputs[0].tag is not None else f"a {operator.spec.name}"
         raise GraphError(
             f"get_side_output({tag!r}) was called on {operator.name!r}, which is {what} and has "
-            f"no side outputs: call it on the result of process(...) or of a window"
+            f"no side outputs: call it on the result of process(...), of a window, or of a source "
+            f"whose format has on_error='side_output'"
         )
     function = operator.function
     if isinstance(function, ColumnAggregation) and not function.has_side_outputs:

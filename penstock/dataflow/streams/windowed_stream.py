@@ -70,7 +70,7 @@ _INVERTIBLE = (
 
 
 class BaseWindowedStream(PyFlinkNames, WindowSettings[T_co, W], Generic[T_co, W]):
-    """The base class of windowed streams: what does not depend on the class of window functions.
+    """The base class of windowed streams, with the methods that need no function.
 
     Arguments:
         stream: the stream whose records are grouped.

@@ -1,7 +1,7 @@
 """Watermarks: how far event time has advanced in a stream.
 
-A watermark of time *t* among the records of a stream says that no records with an event time of *t*
-or earlier are expected behind it. All times are milliseconds since the epoch.
+A stream has watermarks among its records. Behind a watermark of time *t*, no more records with an
+event time of *t* or earlier are expected. All times are milliseconds since the epoch.
 """
 
 from __future__ import annotations

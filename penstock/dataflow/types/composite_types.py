@@ -28,6 +28,11 @@ class ArrayTypeInfo(TypeInformation[list[T]]):
         self._item = item
 
     @property
+    def item_type(self) -> TypeInformation[T]:
+        """The type of the items."""
+        return self._item
+
+    @property
     def is_of_bytes(self) -> bool:
         """Whether this is the type of arrays of bytes."""
         return self.name == "PRIMITIVE_ARRAY" and self._item.name == "BYTE"
@@ -68,6 +73,11 @@ class MapTypeInfo(TypeInformation[dict[K, V]]):
         check_type_info("Types.MAP", key_type_info, required=True)
         check_type_info("Types.MAP", value_type_info, required=True)
         self._key, self._value = key_type_info, value_type_info
+
+    @property
+    def value_type(self) -> TypeInformation[V]:
+        """The type of the values."""
+        return self._value
 
     def converted(self, value: UserValue) -> object:
         """Return a dict with converted keys and values."""

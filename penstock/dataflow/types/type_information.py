@@ -1,8 +1,8 @@
 """Define `TypeInformation`, the declared type of records, of their fields and of states.
 
 Penstock encodes values by their Python types (`docs/guides/types.md`), and needs no type
-information. Where a program declares the type of the records of a stream, the records are checked,
-and converted where that is safe: a tuple becomes a `Row` if the type is a row.
+information. If a program declares the type of the records of a stream, the records are checked.
+They are converted if that is safe: a tuple becomes a `Row` if the type is a row.
 
 Records are checked a batch at a time. If all values of a batch have the expected class, only their
 limits are compared. So a check costs much less than the function that made the records.

@@ -110,7 +110,7 @@ class Trigger(ABC, Generic[T_contra, W_contra]):
     def on_element(
         self, element: T_contra, timestamp: int, window: W_contra, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
-        """Return what happens to a window after a record was added to it.
+        """Return the action for a window to which a record was added.
 
         Arguments:
             element: the record.

@@ -53,11 +53,11 @@ class WindowOperation:
 
         Arguments:
             base: the beginning of the name.
-            windows: which windows the state is of, if their records cannot be put into others.
-                Windows of another text never read the state.
+            windows: a text that describes the windows, if their records cannot be put into others.
+                Windows with another text never read the state.
         """
         former = f"{base}: {self.state_label}" if self.state_label else base
-        # Earlier snapshots of this version do not say which windows they have.
+        # In earlier snapshots of this version, the name did not have this text.
         return [f"{former} ({windows})", former] if windows else [former]
 
     @property

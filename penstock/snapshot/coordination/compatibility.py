@@ -16,6 +16,7 @@ class Verdict(enum.Enum):
     """The effect of resuming from a snapshot on the state of one operator."""
 
     RESCALED = "rescaled"
+    REKEYED = "migrated"
     NEW = "new"
     DROPPED = "dropped"
     LOST = "records lost"

@@ -11,8 +11,14 @@ One snapshot is in flight at a time:
                                   └────────────▶ WAITING ◀───────────┘      (aborted)
 
 A snapshot is complete when its manifest is durable. Only then may sinks commit. Each number is used
-only once, even if its snapshot is aborted. When every task has processed all its input, or when the
-user stops the job, the coordinator takes a final snapshot. Then the job ends.
+only once, even if its snapshot is aborted.
+
+Tasks without a path to other tasks may be lost and restart alone. Then the snapshot in flight is
+aborted. Until they return, checkpoints are *partial*: they contain no new state of the lost tasks.
+Their parts of the newest snapshot stay valid, since no record passes between them and other tasks.
+
+When every task has processed all its input, or when the user stops the job, the coordinator takes a
+final snapshot. Then the job ends.
 """
 
 from __future__ import annotations
@@ -55,6 +61,26 @@ class TaskInputEnded:
     """A task has processed all of its bounded input."""
 
     task: Hashable
+
+
+@dataclass(frozen=True)
+class TasksLost:
+    """Some tasks have failed, and restart from the newest snapshot without the others."""
+
+    tasks: frozenset[Hashable]
+
+
+@dataclass(frozen=True)
+class TasksReturned:
+    """Lost tasks process records again.
+
+    Arguments:
+        tasks: the tasks.
+        numbers: the snapshot numbers to use from now on. They are higher than all used before.
+    """
+
+    tasks: frozenset[Hashable]
+    numbers: range
 
 
 @dataclass(frozen=True)
@@ -170,6 +196,8 @@ CoordinatorEvent = (
     | Acknowledged
     | Declined
     | TaskInputEnded
+    | TasksLost
+    | TasksReturned
     | Published
     | PublishFailed
     | NumbersReserved
@@ -239,8 +267,14 @@ class Coordinator:
         self.acknowledged: set[Hashable] = set()
         #: The tasks that have processed all their input.
         self.ended: set[Hashable] = set()
+        #: The tasks that take part in the snapshot in flight, or in the last one.
+        self.members: frozenset[Hashable] = self.tasks
         self.failures = 0
+        self._lost: frozenset[Hashable] = frozenset()
+        #: Whether a snapshot of all tasks is complete. A partial one takes parts of it.
+        self._has_whole = False
         self._numbers = list(numbers)
+        self._highest = numbers[-1] if numbers else 0
         self._reserving = False
         self._now = now
         self._started = now
@@ -272,12 +306,19 @@ class Coordinator:
                     raise ProtocolError(f"input of unknown task {task} ended")
                 self.ended.add(task)
                 commands = []
+            case TasksLost(tasks):
+                commands = self._lose(tasks)
+            case TasksReturned(tasks, numbers):
+                self._lost -= tasks
+                self._numbers = []
+                self._add_numbers(numbers)
+                commands = []
             case Published(number):
                 commands = self._published(number)
             case PublishFailed(number, reason):
                 commands = self._abort(reason) if number == self.number else []
             case NumbersReserved(numbers):
-                self._numbers += numbers
+                self._add_numbers(numbers)
                 self._reserving = False
                 commands = []
             case StopRequested():
@@ -297,7 +338,7 @@ class Coordinator:
         """Return the time at which the next `Tick` is needed, in seconds, or None."""
         if self.state is CoordinatorState.COLLECTING:
             return self._started + self.timeout
-        if self.state is CoordinatorState.WAITING:
+        if self.state is CoordinatorState.WAITING and not self._needs_lost_tasks():
             times = [self._schedule.next_checkpoint()]
             if self._numbers:
                 times.append(self._schedule.next_announcement(self._numbers[0]))
@@ -316,6 +357,8 @@ class Coordinator:
         due = self._schedule.next_checkpoint()
         if not (final or self._savepoints or (due is not None and self._now >= due)):
             return []
+        if self._needs_lost_tasks():
+            return []
         if not self._numbers:
             return self._reserve()
         if final:
@@ -325,6 +368,7 @@ class Coordinator:
         else:
             self.kind = SnapshotKind.CHECKPOINT
         self._final = final
+        self.members = self.tasks - self._lost
         self._schedule.snapshot_began()
         self.number = self._numbers.pop(0)
         self.state, self.acknowledged, self._started = CoordinatorState.COLLECTING, set(), self._now
@@ -332,6 +376,20 @@ class Coordinator:
         if len(self._numbers) < self.LOW_WATER:
             commands += self._reserve()
         return commands
+
+    def _needs_lost_tasks(self) -> bool:
+        """Return whether the next snapshot cannot begin before the lost tasks have returned.
+
+        A savepoint and the last snapshot have all tasks. A partial checkpoint needs an earlier
+        snapshot of the lost tasks.
+        """
+        whole = self._stopping or self._savepoints > 0 or not self._has_whole
+        return self._lost == self.tasks or (bool(self._lost) and whole)
+
+    def _add_numbers(self, numbers: range) -> None:
+        # Numbers that were reserved before lost tasks returned are too low to be used.
+        self._numbers += [number for number in numbers if number > self._highest]
+        self._highest = max([self._highest, *numbers])
 
     def _reserve(self) -> list[CoordinatorCommand]:
         if self._reserving:
@@ -344,10 +402,12 @@ class Coordinator:
             raise ProtocolError(f"unknown task {task} acknowledged snapshot {number}")
         if self.state is not CoordinatorState.COLLECTING or number != self.number:
             return []  # The snapshot was aborted before the acknowledgement arrived.
+        if task not in self.members:
+            raise ProtocolError(f"task {task} acknowledged snapshot {number} without its barrier")
         if task in self.acknowledged:
             raise ProtocolError(f"task {task} acknowledged snapshot {number} twice")
         self.acknowledged.add(task)
-        if self.acknowledged != self.tasks:
+        if self.acknowledged != self.members:
             return []
         self.state = CoordinatorState.PUBLISHING
         return [PublishSnapshot(number)]
@@ -356,6 +416,7 @@ class Coordinator:
         if self.state is not CoordinatorState.PUBLISHING or number != self.number:
             raise ProtocolError(f"snapshot {number} published in state {self.state.value}")
         self.failures = 0
+        self._has_whole |= self.members == self.tasks
         # If the snapshot began before the last task ended, it is not the final one. Tasks may have
         # emitted records after its barrier, and the output of these is not committed yet.
         if self._final:
@@ -363,6 +424,19 @@ class Coordinator:
             return [FinishJob(number)]
         self._rest()
         return [CompleteSnapshot(number)]
+
+    def _lose(self, tasks: frozenset[Hashable]) -> list[CoordinatorCommand]:
+        self._lost |= tasks
+        self.ended -= tasks
+        if self.state is not CoordinatorState.COLLECTING or not tasks & self.members:
+            # All tasks have acknowledged a snapshot that is being published. It can complete, and
+            # the lost tasks restart from it.
+            return []
+        assert self.number is not None
+        number = self.number
+        # The failure of the tasks is handled as such, so it does not count as one of the snapshot.
+        self._rest()
+        return [AbortSnapshot(number, "tasks were lost, and restart without the others")]
 
     def _abort(self, reason: str) -> list[CoordinatorCommand]:
         assert self.number is not None
@@ -382,7 +456,7 @@ class Coordinator:
 
     def _time_out(self) -> list[CoordinatorCommand]:
         if self.state is CoordinatorState.COLLECTING and self._now >= self._started + self.timeout:
-            missing = sorted(map(str, self.tasks - self.acknowledged))
+            missing = sorted(map(str, self.members - self.acknowledged))
             return self._abort(
                 f"not done after {self.timeout:g} s; no acknowledgement from {', '.join(missing)}"
             )

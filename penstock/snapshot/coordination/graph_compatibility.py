@@ -94,10 +94,22 @@ def _compare(
             f"be in other key groups; set it to {old.max_parallelism}"
         )
         return Difference(old.uid, new.name, Verdict.REFUSED, reason)
+    if old.key_version != new.key_version:
+        return _compare_keys(old, new)
     if new.parallelism != old.parallelism:
         reason = f"parallelism was {old.parallelism} and is {new.parallelism}"
         return Difference(old.uid, new.name, Verdict.RESCALED, reason)
     return None
+
+
+def _compare_keys(old: OperatorEntry, new: OperatorEntry) -> Difference:
+    """Return the difference between operators whose keys have different versions."""
+    before, after = old.key_version, new.key_version
+    text = f"its keys have version {before} in the snapshot, and {after} in the program"
+    if before > after:
+        reason = f"{text}: a newer program has made them; resume with that program"
+        return Difference(old.uid, new.name, Verdict.REFUSED, reason)
+    return Difference(old.uid, new.name, Verdict.REKEYED, text)
 
 
 def _compare_logs(
@@ -126,7 +138,8 @@ def _compare_logs(
             yield Difference(consumer, old.name, Verdict.LOST, reason)
             continue
         new = after[consumer]
-        rescaled = new.parallelism != old.parallelism
+        # Other keys are redistributed as for another parallelism.
+        rescaled = new.parallelism != old.parallelism or new.key_version != old.key_version
         if rescaled and Partitioning.BROADCAST in (was, now):
             reason = (
                 f"{what} on a broadcast edge, of which each of the {old.parallelism} subtasks had "
@@ -172,10 +185,11 @@ def _compare_end_of_input(
     }
     for uid, of_subtasks in rounds.items():
         parallelism, new = before[uid].parallelism, after[uid]
-        if len(set(of_subtasks)) > 1 and new.parallelism != parallelism:
+        rekeyed = new.key_version != before[uid].key_version
+        if len(set(of_subtasks)) > 1 and (new.parallelism != parallelism or rekeyed):
             reason = (
                 f"end_input has run in some of its subtasks and not yet in others; resume at "
-                f"parallelism {parallelism}"
+                f"parallelism {parallelism}{' and with the former keys' if rekeyed else ''}"
             )
             yield Difference(uid, new.name, Verdict.REFUSED, reason)
     for chain in hooks:

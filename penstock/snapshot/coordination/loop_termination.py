@@ -15,7 +15,7 @@ snapshots to detect such properties. Snapshots are consistent cuts:
 * A back-edge contains exactly the records of its log.
 * All input from outside the loop has arrived if each outside channel has delivered `EndOfInput`.
 
-* Timers are part of the state of a task, which says whether some wait for processing time.
+* Timers are part of the state of a task. Its status shows whether some wait for processing time.
 
 So a loop is idle if, in one snapshot, the outside input of all its tasks had ended, all logs were
 empty and no timer was waiting. The snapshot need not be complete. It is enough that each task of

@@ -107,6 +107,22 @@ def decide_resume(
     return Refuse(f"cannot resume from {request!r}: give nothing, a snapshot's number, or a path")
 
 
+def repeated_request(
+    request: str | int | None, infos: Sequence[SnapshotInfo], lineage: str
+) -> str | int | None:
+    """Return the request of a run whose JobManager may have been started again.
+
+    Arguments:
+        request: the value of `--resume`.
+        infos: the listing of the snapshots in the job's own folder.
+        lineage: the lineage of the run's snapshots. If the newest snapshot has it, an earlier
+            JobManager of the run has taken that snapshot, and the run continues from it.
+    """
+    published = [info for info in infos if info.published]
+    newest = max(published, key=lambda info: info.number, default=None)
+    return NEWEST if newest is not None and newest.lineage == lineage else request
+
+
 def _decide_number(
     number: int, published: Sequence[int], chosen: Manifest | None, fork: bool, lineage: str
 ) -> Decision:

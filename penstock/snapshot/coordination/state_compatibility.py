@@ -9,7 +9,15 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 
 from penstock.snapshot.coordination.compatibility import Difference, Verdict
+from penstock.snapshot.metadata.handles import StateMode
 from penstock.snapshot.metadata.state_kind import StateKind
+
+#: The kinds of operator states, for messages.
+_OPERATOR_STATES = {
+    StateMode.SPLIT: "list operator",
+    StateMode.UNION: "union list operator",
+    StateMode.BROADCAST: "broadcast",
+}
 
 
 def compare_states(
@@ -27,6 +35,11 @@ def compare_states(
         Difference(uid, name, Verdict.DROPPED, _reason(state, kind, new))
         for state, kind in gone.items()
     ]
+
+
+def kinds_of_operator_states(modes: Mapping[str, StateMode]) -> dict[str, str]:
+    """Return the kind of each operator state, for messages."""
+    return {name: _OPERATOR_STATES[mode] for name, mode in modes.items()}
 
 
 def _reason(state: str, kind: str, new: Mapping[str, str]) -> str:

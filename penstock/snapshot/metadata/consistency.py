@@ -63,7 +63,12 @@ def _require_keyed(keyed: KeyedHandle, operator: OperatorEntry, what: str) -> No
         _require_name(keyed.folder, what)
     count = len(keyed.states)
     _require(len(keyed.kinds) in (0, count), f"{what}: {len(keyed.kinds)} kinds, {count} states")
-    for word, ids in (("expiring", keyed.expiring), ("late", keyed.late)):
+    versioned = tuple(state_id for state_id, _ in keyed.versions)
+    for word, ids in (
+        ("expiring", keyed.expiring),
+        ("late", keyed.late),
+        ("versioned", versioned),
+    ):
         fit = all(0 <= state_id < count for state_id in ids)
         _require(fit, f"{what}: {word} states {list(ids)} of {count}")
 

@@ -12,6 +12,9 @@ from typing import Any
 
 from penstock.snapshot.metadata.state_kind import StateKind
 
+#: The last items of a keyed handle without states that need them.
+_NO_STATES: list[list[Any]] = [[], [], [], []]
+
 
 @dataclass(frozen=True)
 class FileRecord:
@@ -44,6 +47,7 @@ class KeyedHandle:
         expiring: the ids of the states with a time to live. Each value is stored as a tuple
             (value, time in milliseconds since the epoch at which it expires).
         late: the ids of the states that the program did not request when it was opened, but later.
+        versions: the version of the values of each state, if it is not 1, by the id of the state.
     """
 
     first_group: int
@@ -55,13 +59,21 @@ class KeyedHandle:
     kinds: tuple[StateKind, ...] = ()
     expiring: tuple[int, ...] = ()
     late: tuple[int, ...] = ()
+    versions: tuple[tuple[int, int], ...] = ()
+
+    def version(self, state_id: int) -> int:
+        """Return the version of the values of the state with this id."""
+        return dict(self.versions).get(state_id, 1)
 
     def kind(self, state_id: int) -> StateKind:
         """Return the kind of the state with this id."""
         return self.kinds[state_id] if self.kinds else StateKind.VALUE
 
     def to_wire(self) -> list[Any]:
-        """Return the handle as a plain list for msgpack. Few handles have late states."""
+        """Return the handle as a plain list for msgpack.
+
+        Few handles have late states or versions. Both items are left out if they are not needed.
+        """
         wire = [
             self.first_group,
             self.end_group,
@@ -72,17 +84,18 @@ class KeyedHandle:
             [kind.value for kind in self.kinds],
             list(self.expiring),
         ]
+        if self.versions:
+            return [*wire, list(self.late), [*map(list, self.versions)]]
         return [*wire, list(self.late)] if self.late else wire
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> KeyedHandle:
         """Create a handle from a list that `to_wire` returned.
 
-        A list from a manifest of format 3 or lower has only the first six items. The last one is
-        missing if there are no late states.
+        A list from a manifest of format 3 or lower has only the first six items.
         """
         first, end, states, inline, folder, files, *rest = wire
-        kinds, expiring, *late = rest or ([], [])
+        kinds, expiring, late, versions = rest + _NO_STATES[len(rest) :]
         return cls(
             first,
             end,
@@ -92,7 +105,8 @@ class KeyedHandle:
             tuple(FileRecord(*file) for file in files),
             tuple(map(StateKind, kinds)),
             tuple(expiring),
-            tuple(*late),
+            tuple(late),
+            tuple((state_id, version) for state_id, version in versions),
         )
 
 
@@ -199,11 +213,24 @@ class OperatorStateEntry:
         name: the name of the state.
         mode: the way in which the state is redistributed.
         elements: the number of elements of a list, or of entries of a broadcast state.
+        version: the version of the elements, or of the values of the entries.
     """
 
     name: str
     mode: StateMode
     elements: int
+    version: int = 1
+
+    def to_wire(self) -> list[Any]:
+        """Return the record as a plain list for msgpack. Version 1 is left out."""
+        wire = [self.name, self.mode.value, self.elements]
+        return wire if self.version == 1 else [*wire, self.version]
+
+    @classmethod
+    def from_wire(cls, wire: list[Any]) -> OperatorStateEntry:
+        """Create the record from a list that `to_wire` returned."""
+        name, mode, elements, *version = wire
+        return cls(name, StateMode(mode), elements, *version)
 
 
 @dataclass(frozen=True)
@@ -224,14 +251,14 @@ class OperatorStateHandle:
     def to_wire(self) -> list[Any]:
         """Return the handle as a plain list for msgpack."""
         files = [[file.name, file.size, file.checksum] for file in self.files]
-        states = [[state.name, state.mode.value, state.elements] for state in self.states]
+        states = [state.to_wire() for state in self.states]
         return [states, self.inline, files]
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> OperatorStateHandle:
         """Create the record from a list that `to_wire` returned."""
         states, inline, files = wire
-        entries = (OperatorStateEntry(name, StateMode(mode), n) for name, mode, n in states)
+        entries = map(OperatorStateEntry.from_wire, states)
         return cls(tuple(entries), inline, tuple(FileRecord(*file) for file in files))
 
 

@@ -28,6 +28,7 @@ class OperatorEntry:
         max_parallelism: the number of key groups.
         stateful: whether snapshots contain state of the operator (keyed or operator state, splits,
             timers). In-flight logs do not count as state.
+        key_version: the version of its keys, which the program declares.
     """
 
     uid: str
@@ -36,6 +37,7 @@ class OperatorEntry:
     parallelism: int
     max_parallelism: int
     stateful: bool
+    key_version: int = 1
 
 
 @dataclass(frozen=True)

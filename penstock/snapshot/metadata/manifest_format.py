@@ -48,6 +48,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
             entry.parallelism,
             entry.max_parallelism,
             entry.stateful,
+            # Earlier versions of Penstock read manifests without it.
+            *([entry.key_version] if entry.key_version != 1 else []),
         ]
         for entry in manifest.operators
     ]

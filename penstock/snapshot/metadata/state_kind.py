@@ -1,4 +1,4 @@
-"""Define the kinds of keyed state, which a handle lists for its states."""
+"""Define the kinds of keyed state. A handle has the kind of each of its states."""
 
 from __future__ import annotations
 

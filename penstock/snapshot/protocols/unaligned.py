@@ -16,6 +16,11 @@ The records that a barrier overtakes are in flight, and belong to the snapshot:
 
 After a restore, these records are processed first. Back-edges are treated like other channels.
 
+Barriers do not overtake records on broadcast edges, whose subtasks each get a copy of a record. The
+task waits until the barriers of these inputs have arrived, as in Algorithm 1. So each record was
+processed by all subtasks or by none, and the state can be divided among other subtasks. (Flink does
+the same: FLINK-22815.) See record 065.
+
 With `align_first`, a task first aligns as in Algorithms 1 and 2. Only when the aligned checkpoint
 timeout expires, it takes an unaligned snapshot. So without backpressure a snapshot contains no
 records in flight, except for records in loops. A barrier that is sent after the timeout is
@@ -24,6 +29,8 @@ records in flight, except for records in loops. A barrier that is sent after the
     state      event                                commands                            next
     IDLE       barrier n on Nil                     copy, overtake (*) or broadcast     LOGGING n
     IDLE       barrier n announced (*)              copy, log all, overtake             LOGGING n
+    IDLE       the same, with aligned inputs        -                                   ALIGNING n
+    ALIGNING n barrier n, the last of these         copy, log, overtake, unblock        LOGGING n
     IDLE       barrier n announced, aligning first  start timer                         ALIGNING n
     ALIGNING n barrier n, a regular one missing     block                               ALIGNING n
     ALIGNING n barrier n, the last regular one      copy, log, broadcast, unblock       LOGGING n
@@ -35,7 +42,8 @@ records in flight, except for records in loops. A barrier that is sent after the
     LOGGING n  abort of n or a higher one           drop log                            IDLE
     any        a stale barrier                      nothing                             same
 
-(*) Without `align_first`.
+(*) Without `align_first`. With aligned inputs, the task waits for their barriers after a time-out
+and after an urgent barrier, too.
 
 The snapshot is consistent, since channels are FIFO and each record is covered exactly once. There
 are three cases: the sender's state does not contain the record as sent, or the receiver's state
@@ -75,6 +83,7 @@ class UnalignedProtocol(SnapshotProtocol):
     Arguments:
         inputs: all input channels. A source has none; its barriers arrive on channel None.
         back_edges: the inputs that are back-edges. Alignment does not wait for their barriers.
+        aligned: the regular inputs whose barriers overtake no records.
         align_first: whether the task aligns first, until the aligned checkpoint timeout expires.
     """
 
@@ -83,13 +92,18 @@ class UnalignedProtocol(SnapshotProtocol):
         inputs: Iterable[Hashable],
         back_edges: Iterable[Hashable] = (),
         *,
+        aligned: Iterable[Hashable] = (),
         align_first: bool = False,
     ) -> None:
         super().__init__(inputs, back_edges)
+        self.aligned = frozenset(aligned)
         self.align_first = align_first
         self.phase = Phase.IDLE
         #: The inputs that are blocked while aligning, in the order in which their barriers arrived.
         self.blocked: dict[Hashable, None] = {}
+        #: Whether the task waits only for the barriers of the aligned inputs. The value is used in
+        #: the aligning phase only.
+        self.overdue = False
         #: The inputs whose barrier has arrived. The set is used in the logging phase only.
         self.marked: set[Hashable] = set()
         #: Whether the task has sent its own barrier. The value is used in the logging phase only.
@@ -118,7 +132,9 @@ class UnalignedProtocol(SnapshotProtocol):
         if self.blocked and self.phase is not Phase.ALIGNING:
             raise self._error("blocked for nothing")
         if self.phase is Phase.ALIGNING and (
-            not self.align_first or self.regular <= self.blocked.keys()
+            not (self.align_first or self.overdue)
+            or self.regular <= self.blocked.keys()
+            or (self.overdue and self.aligned <= self.blocked.keys())
         ):
             raise self._error("the snapshot is overdue")
         if self.phase is Phase.LOGGING and self.sent and self.marked >= set(self.inputs):
@@ -129,7 +145,7 @@ class UnalignedProtocol(SnapshotProtocol):
             raise self._error(f"barrier {number} on {channel}, which is no input")
         if number == self.number:
             if self.phase is Phase.ALIGNING:
-                return self._snapshot_unaligned(number) if urgent else []
+                return self._hurry(number) if urgent else []
             self.marked.add(channel)
             return self._end_log()
         commands = self._begin(number)
@@ -137,7 +153,14 @@ class UnalignedProtocol(SnapshotProtocol):
             return []
         if self.align_first and not urgent:
             return [*commands, StartAlignmentTimer(number)]
-        return [*commands, *self._snapshot_unaligned(number)]
+        return [*commands, *self._hurry(number)]
+
+    def _hurry(self, number: int) -> list[Command]:
+        """Take an unaligned snapshot as soon as the aligned inputs have their barriers."""
+        self.overdue = True
+        if self.aligned <= self.blocked.keys():
+            return self._snapshot_unaligned(number, tuple(self.blocked))
+        return []
 
     def _barrier(self, channel: Hashable | None, number: int) -> list[Command]:
         if channel is None:
@@ -150,6 +173,9 @@ class UnalignedProtocol(SnapshotProtocol):
         if self.phase is not Phase.ALIGNING or number != self.number:
             return []  # The protocol handled this barrier when the input gate announced it.
         self.blocked[channel] = None
+        if self.overdue and self.aligned <= self.blocked.keys():
+            # The channel whose barrier arrived last was never blocked.
+            return self._snapshot_unaligned(number, tuple(self.blocked)[:-1])
         if self.regular <= self.blocked.keys():
             return self._snapshot_aligned(number)
         return [BlockChannel(channel)]
@@ -162,12 +188,11 @@ class UnalignedProtocol(SnapshotProtocol):
         """
         commands = None if number == self.number else self._supersede(number)
         if commands is not None:
-            self.phase, self.number = Phase.ALIGNING, number
+            self.phase, self.number, self.overdue = Phase.ALIGNING, number, False
         return commands
 
-    def _snapshot_unaligned(self, number: int) -> list[Command]:
-        """Return the commands that take an unaligned snapshot now."""
-        blocked = tuple(self.blocked)
+    def _snapshot_unaligned(self, number: int, blocked: tuple[Hashable, ...] = ()) -> list[Command]:
+        """Return the commands that take an unaligned snapshot now, and unblock these inputs."""
         missing = self._begin_log(number, sent=True)
         commands: list[Command] = [CopyState(number), StartLog(number, missing), Overtake(number)]
         if blocked:
@@ -200,7 +225,7 @@ class UnalignedProtocol(SnapshotProtocol):
         if number != self.number:
             return []
         if self.phase is Phase.ALIGNING:
-            return self._snapshot_unaligned(number)
+            return self._hurry(number)
         if self.sent:
             return []
         self.sent = True
@@ -227,7 +252,7 @@ class UnalignedProtocol(SnapshotProtocol):
 
     def _reset(self) -> None:
         self.phase, self.number, self.sent = Phase.IDLE, None, False
-        self.blocked, self.marked = {}, set()
+        self.blocked, self.marked, self.overdue = {}, set(), False
 
     def _describe(self) -> str:
         return (

@@ -51,7 +51,7 @@ from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state.backend import KeyedBackend
 from penstock.snapshot.state.cold.database import SharedMemory
 from penstock.snapshot.state.entries import MARKS, MISSING, TOMBSTONE, StateCodec
-from penstock.snapshot.state.slices import Work
+from penstock.snapshot.state.slices import Work, run_at_once
 from penstock.snapshot.state.state_snapshot import StateSnapshot
 from penstock.snapshot.state.table.composite_table import CompositeTable
 from penstock.snapshot.state.table.keyed_table import KeyedTable
@@ -68,4 +68,5 @@ __all__ = [
     "StateSnapshot",
     "StateCodec",
     "Work",
+    "run_at_once",
 ]

@@ -33,14 +33,14 @@ from penstock.snapshot.state.cold.rows import REMEMBERED_BYTES, RowKeys
 from penstock.snapshot.state.eager_flush import EagerFlusher
 from penstock.snapshot.state.early_checkpoint import EarlyCheckpoint
 from penstock.snapshot.state.engines import default_engine
-from penstock.snapshot.state.entries import TOMBSTONE, StateCodec
+from penstock.snapshot.state.entries import MISSING, TOMBSTONE, StateCodec
 from penstock.snapshot.state.key_kinds import KeyKinds
 from penstock.snapshot.state.local_storage import LocalStorage
 from penstock.snapshot.state.memory_budget import MemoryBudget
 from penstock.snapshot.state.restore import Restorer
 from penstock.snapshot.state.settings import DEFAULT_SETTINGS, StateSettings
-from penstock.snapshot.state.slices import Slicing, Work
-from penstock.snapshot.state.state_snapshot import SnapshotWriter, StateSnapshot
+from penstock.snapshot.state.slices import Slicing, Work, run_at_once
+from penstock.snapshot.state.state_snapshot import StateSnapshot, StateSnapshotWriter
 from penstock.snapshot.state.table.composite_table import CompositeTable
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 from penstock.snapshot.state.tables import Tables
@@ -50,6 +50,8 @@ _MIN_PRIVATE_CACHE_BYTES = 1024 * 1024
 _MIN_REMEMBERED_ROWS = 4096
 #: The number of restored keys, and of keys of a run, that are compared.
 _COMPARED_KEYS = 100
+#: The number of entries that are rewritten between two checks of the memory.
+_REWRITTEN_ROWS = 1024
 
 
 class KeyedBackend:
@@ -118,10 +120,15 @@ class KeyedBackend:
         self._last_number = -1
         self._key_kinds = KeyKinds(canonical)
         self._early = EarlyCheckpoint(self.storage, settings)
-        self._snapshots = SnapshotWriter(
+        self._snapshots = StateSnapshotWriter(
             self.tables, self.storage, self._early, groups, inline_threshold
         )
         self._flush = EagerFlusher(self.tables, self.storage, self._snapshots.is_busy)
+
+    @property
+    def codec(self) -> StateCodec:
+        """The codec of keys and values."""
+        return self._codec
 
     def table(
         self, name: str, kind: StateKind = StateKind.VALUE, aliases: Sequence[str] = ()
@@ -158,9 +165,7 @@ class KeyedBackend:
         if not entries:
             return
         keys = {table.key_of(entry) for entry, _ in self.scan(name)}
-        if (former.kind, former.expires) != (table.kind, table.expires) or any(
-            former.key_of(entry) in keys for entry, _ in entries
-        ):
+        if former.form != table.form or any(former.key_of(entry) in keys for entry, _ in entries):
             raise GraphError(
                 f"the snapshot has both a state {name!r} and a state {former.name!r}, so the "
                 f"latter is not the former name of the first: take it out of the aliases"
@@ -341,6 +346,40 @@ class KeyedBackend:
         self.storage.close()
 
     # --- methods for all entries ---
+
+    def rewrite(self, table: KeyedTable, convert: Callable[[object, object], object]) -> None:
+        """Replace each value of a restored table, before the operator's first record.
+
+        The entries stay within the memory budget. The steps off the event loop block it.
+
+        Arguments:
+            table: the table.
+            convert: returns the new value of an entry, from its key and its value. `MISSING`
+                deletes the entry.
+        """
+
+        def replace(key: object, value: object) -> None:
+            new = convert(key, value)
+            if new is MISSING:
+                table.delete(key)
+            else:
+                table.put(key, new)
+
+        loaded = {*table.clean, *table.dirty}
+        cursor: bytes | None = b"" if table.has_cold else None
+        while cursor is not None:
+            page, cursor = self.cold_page(table, cursor, _REWRITTEN_ROWS)
+            for key, value in page:
+                # Rows behind the cursor are not read again, so evicting new values is safe.
+                if key not in loaded:
+                    replace(key, value)
+            run_at_once(self.evict())
+        for count, key in enumerate(loaded):
+            value = table.get(key)
+            if value is not MISSING:
+                replace(key, value)
+            if count % _REWRITTEN_ROWS == 0:
+                run_at_once(self.evict())
 
     def clear(self) -> None:
         """Remove all entries of all states."""

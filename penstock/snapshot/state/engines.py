@@ -67,7 +67,12 @@ def engine_of(files: Iterable[FileRecord]) -> DatabaseEngine:
 
 
 def open_files(
-    engine: DatabaseEngine, folder: Path, shared: SharedMemory, stored: Path
+    engine: DatabaseEngine,
+    folder: Path,
+    shared: SharedMemory,
+    stored: Path,
+    *,
+    read_only: bool = False,
 ) -> StateDatabase:
     """Open a database with the files of a snapshot. This is slow.
 
@@ -76,12 +81,14 @@ def open_files(
         folder: the folder to which the files were linked or copied.
         shared: the memory for the database.
         stored: the folder of the files in the snapshot, for messages.
+        read_only: whether the database is only read.
 
     Raises:
         StoreError: if the files are damaged, or the disk is full.
     """
     try:
-        return engine.open(folder, shared)
+        opened = engine.read if read_only and engine.read is not None else engine.open
+        return opened(folder, shared)
     except Exception as error:
         # All exceptions are caught, since rocksdict does not define an exception class.
         recoverability = recoverability_of_database(error)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -45,11 +45,13 @@ class PackedState:
         name: the name of the state.
         mode: the way in which the state is redistributed.
         elements: the encoded elements of a list, or the encoded entries of a broadcast state.
+        version: the version of the elements, or of the values of the entries.
     """
 
     name: str
     mode: StateMode
     elements: Sequence[bytes]
+    version: int = 1
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ class OperatorStateSnapshot:
             StoreError: if the file cannot be written.
         """
         entries = tuple(
-            OperatorStateEntry(state.name, state.mode, len(state.elements)) for state in self.states
+            OperatorStateEntry(state.name, state.mode, len(state.elements), state.version)
+            for state in self.states
         )
         size = sum(
             len(element) + _LENGTH.size for state in self.states for element in state.elements
@@ -131,7 +134,7 @@ def read_operator_state(handle: OperatorStateHandle, folder: Path) -> list[Packe
     states, start = [], 0
     for entry in handle.states:
         end = start + entry.elements
-        states.append(PackedState(entry.name, entry.mode, elements[start:end]))
+        states.append(PackedState(entry.name, entry.mode, elements[start:end], entry.version))
         start = end
     return states
 
@@ -174,9 +177,10 @@ def redistribute(
         parallelism: the parallelism of the operator now.
         rescaled: whether the parallelism has changed since the snapshot.
     """
-    modes = {state.name: state.mode for index in sorted(before) for state in before[index]}
+    states = [state for index in sorted(before) for state in before[index]]
+    kinds = {state.name: (state.mode, state.version) for state in states}
     result = []
-    for name, mode in modes.items():
+    for name, (mode, version) in kinds.items():
         lists = {
             index: state.elements
             for index in sorted(before)
@@ -191,7 +195,7 @@ def redistribute(
             elements = [element for part in lists.values() for element in part]
             if mode is StateMode.SPLIT:
                 elements = _share(elements, subtask, parallelism)
-        result.append(PackedState(name, mode, elements))
+        result.append(PackedState(name, mode, elements, version))
     return result
 
 
@@ -285,6 +289,8 @@ class OperatorStateBackend:
         self._restored: dict[str, PackedState] = {}
         self._modes: dict[str, StateMode] = {}
         self._states: dict[str, ListElements | BroadcastEntries] = {}
+        #: The version of each state whose values are not of version 1.
+        self._versions: dict[str, int] = {}
         self._is_opening = True
         #: The names of the states of the restored snapshot.
         self._before: frozenset[str] = frozenset()
@@ -293,6 +299,7 @@ class OperatorStateBackend:
         """Set the states of the snapshot from which the subtask is restored."""
         self._restored = {state.name: state for state in states}
         self._modes = {state.name: state.mode for state in self._restored.values()}
+        self._versions = {state.name: state.version for state in self._restored.values()}
         self._before = frozenset(self._restored)
 
     def end_opening(self) -> tuple[dict[str, StateMode], dict[str, StateMode]]:
@@ -308,6 +315,15 @@ class OperatorStateBackend:
     def drop(self, name: str) -> None:
         """Remove a restored state that the function has not requested."""
         del self._restored[name], self._modes[name]
+        self._versions.pop(name, None)
+
+    def version(self, name: str) -> int | None:
+        """Return the version of the values of a state, or None if the state is new."""
+        return self._versions.get(name)
+
+    def set_version(self, name: str, version: int) -> None:
+        """Declare the version of the values of a state from now on."""
+        self._versions[name] = version
 
     @property
     def modes(self) -> dict[str, StateMode]:
@@ -355,6 +371,7 @@ class OperatorStateBackend:
                 self._states[name].pack(self._codec)
                 if name in self._states
                 else self._restored[name].elements,
+                self._versions.get(name, 1),
             )
             for name, mode in self._modes.items()
         )
@@ -389,7 +406,8 @@ class OperatorStateBackend:
                 f"the aliases"
             )
         state = self._restored.pop(alias)
-        self._restored[name] = PackedState(name, state.mode, state.elements)
+        self._restored[name] = replace(state, name=name)
+        self._versions[name] = self._versions.pop(alias)
         self._modes = {name if one == alias else one: mode for one, mode in self._modes.items()}
         self._before = self._before - {alias} | {name}
 

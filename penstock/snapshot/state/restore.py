@@ -69,10 +69,7 @@ class Restorer:
         ]
         for _, handle in handles:
             for state_id, state in enumerate(handle.states):
-                table = self._tables.restored_table(
-                    state, handle.kind(state_id), is_late=state_id in handle.late
-                )
-                table.expires = state_id in handle.expiring
+                self._tables.declare_restored(handle, state_id, state)
         stored = [(path, handle) for path, handle in handles if handle.folder is not None]
         if len(handles) == len(stored) == 1 and self._may_link(stored[0][1]):
             yield from self._link(*stored[0])

@@ -20,6 +20,21 @@ Step = Callable[[], object] | None
 Work = Generator[Step, object, T]
 
 
+def run_at_once(work: Work[T]) -> T:
+    """Run slow work to its end in this thread, with its blocking steps; return its result."""
+    try:
+        step = next(work)
+        while True:
+            try:
+                result = None if step is None else step()
+            except Exception as error:
+                step = work.throw(error)
+            else:
+                step = work.send(result)
+    except StopIteration as end:
+        return cast("T", end.value)
+
+
 class SliceTimer:
     """Reports when a slice of work on the event loop should end.
 

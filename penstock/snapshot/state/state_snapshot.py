@@ -28,7 +28,7 @@ from penstock.snapshot.state.table.keyed_table import KeyedTable
 from penstock.snapshot.state.tables import Tables
 
 
-class SnapshotWriter:
+class StateSnapshotWriter:
     """Writes the state snapshots of one backend, one after the other.
 
     Arguments:
@@ -133,6 +133,9 @@ class SnapshotWriter:
             kinds=tuple(table.kind for table in tables),
             expiring=tuple(table.table_id for table in tables if table.expires),
             late=tuple(table.table_id for table in tables if table.is_late),
+            versions=tuple(
+                (table.table_id, table.version) for table in tables if table.version != 1
+            ),
         )
         if inline is not None:
             return handle(inline=inline), SnapshotBytes(new=len(inline))
@@ -154,7 +157,7 @@ class StateSnapshot:
 
     def __init__(
         self,
-        writer: SnapshotWriter,
+        writer: StateSnapshotWriter,
         number: int,
         tables: tuple[KeyedTable, ...],
         captured: Sequence[CapturedTable],

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 
 from penstock.dataflow.errors import GraphError
+from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state.cold.cold_store import ColdStore
 from penstock.snapshot.state.entries import StateCodec
@@ -80,18 +81,19 @@ class Tables:
                 kept[0],
             )
 
-    def restored_table(self, name: str, kind: StateKind, *, is_late: bool) -> KeyedTable:
-        """Return the table `name` for entries of a snapshot, and register it if it is new.
+    def declare_restored(self, handle: KeyedHandle, state_id: int, name: str) -> None:
+        """Register the table for entries of a snapshot, if it is new.
 
         Arguments:
+            handle: the handle of the keyed state in the snapshot.
+            state_id: the id of the state in the handle.
             name: the name of the state.
-            kind: the kind of the state.
-            is_late: whether the program requested the state after it was opened.
         """
-        table = self._table(name, kind)
+        table = self._table(name, handle.kind(state_id))
         table.is_restored = True
-        table.is_late |= is_late
-        return table
+        table.is_late |= state_id in handle.late
+        table.expires = state_id in handle.expiring
+        table.version = handle.version(state_id)
 
     def expect(self, name: str) -> None:
         """Declare a state that the operator needs, and requests with the first entry."""

@@ -12,13 +12,19 @@ recognise output that is already published.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 
 from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.dataflow.sink import Committable
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.job_paths import JobPaths
-from penstock.snapshot.storage.json_records import read_record, replace_record
+from penstock.snapshot.storage.json_records import (
+    read_record,
+    replace_record,
+    seal,
+    unseal,
+)
 
 #: The type of the record: it maps (lineage, uid of the sink) to the number of the newest snapshot
 #: whose output is published.
@@ -40,16 +46,41 @@ def read_confirmed(files: FileSystem, paths: JobPaths) -> dict[tuple[str, str], 
     if not files.exists(paths.commits):
         return {}
     record = read_record(files, paths.commits, {"confirmed": list}, advice=_DAMAGED)
+    return _from_entries(record["confirmed"], paths.commits)
+
+
+def _from_entries(entries: list[object], place: object) -> dict[tuple[str, str], int]:
     found = {}
-    for entry in record["confirmed"]:
+    for entry in entries:
         match entry:
             case [str(lineage), str(uid), int(number)]:
                 found[lineage, uid] = number
             case _:
-                raise StoreError(
-                    _DAMAGED, paths.commits, recoverability=Recoverability.NON_RECOVERABLE
-                )
+                raise StoreError(_DAMAGED, place, recoverability=Recoverability.NON_RECOVERABLE)
     return found
+
+
+def packed(confirmed: Confirmed) -> bytes:
+    """Return the content of an object with the record of published output."""
+    return json.dumps(seal({"confirmed": _entries(confirmed)})).encode() + b"\n"
+
+
+def unpacked(data: bytes, place: str) -> dict[tuple[str, str], int]:
+    """Return the record of published output that an object contains.
+
+    Raises:
+        StoreError: if the object is damaged. The error names `place`.
+    """
+    record = unseal(data, {"confirmed": list})
+    if record is None:
+        raise StoreError(_DAMAGED, place, recoverability=Recoverability.NON_RECOVERABLE)
+    return _from_entries(record["confirmed"], place)
+
+
+def merged(left: Confirmed, right: Confirmed) -> dict[tuple[str, str], int]:
+    """Return the later number of each sink in two records of published output."""
+    sinks = {*left, *right}
+    return {sink: max(left.get(sink, 0), right.get(sink, 0)) for sink in sinks}
 
 
 def require_published(confirmed: Confirmed, lineage: str, published: int, paths: JobPaths) -> None:
@@ -83,8 +114,11 @@ def write_confirmed(files: FileSystem, paths: JobPaths, confirmed: Confirmed) ->
     Raises:
         OSError: if the file cannot be written.
     """
-    entries = [[lineage, uid, number] for (lineage, uid), number in sorted(confirmed.items())]
-    replace_record(files, paths.commits, {"confirmed": entries})
+    replace_record(files, paths.commits, {"confirmed": _entries(confirmed)})
+
+
+def _entries(confirmed: Confirmed) -> list[list[str | int]]:
+    return [[lineage, uid, number] for (lineage, uid), number in sorted(confirmed.items())]
 
 
 def is_confirmed(item: Committable, confirmed: Confirmed) -> bool:

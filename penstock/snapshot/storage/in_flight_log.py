@@ -57,7 +57,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Marker:
+class LogMarker:
     """A watermark or a status of a channel, between the batches of a log.
 
     Arguments:
@@ -71,7 +71,7 @@ class Marker:
 
 
 #: A part of a log: the payload of one batch, a marker, or frames of a segment.
-LogPart = bytes | Marker | Range
+LogPart = bytes | LogMarker | Range
 
 
 def frame(kind: int, payload: bytes | memoryview) -> bytes:
@@ -102,8 +102,8 @@ def frames(data: bytes | memoryview, path: object = None) -> Iterator[tuple[int,
         at = begin + length
 
 
-def _frame_of(part: bytes | Marker) -> bytes:
-    if isinstance(part, Marker):
+def _frame_of(part: bytes | LogMarker) -> bytes:
+    if isinstance(part, LogMarker):
         return frame(part.kind, part.payload)
     return frame(BATCH, part)
 

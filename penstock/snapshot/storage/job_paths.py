@@ -20,7 +20,9 @@ _ATTEMPT_NAME = re.compile(r"[0-9]+", re.ASCII)
 _SOURCE_NAME = re.compile(r"\.?[A-Za-z0-9_-]{0,40}\.[0-9a-f]{16}(\.[0-9a-f]{8})?")
 #: The form of the names of temporary files. Only files with such names are removed as leftovers of
 #: a crash.
-_TEMPORARY_NAME = re.compile(r"(job|numbers|commits|manifest|probe2?)\.[0-9]+\.tmp", re.ASCII)
+_TEMPORARY_NAME = re.compile(
+    r"(job|numbers|commits|origin|manifest|probe2?)\.[0-9]+\.tmp", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,43 @@ class JobPaths:
         return self.root / "checkpoints"
 
     @property
+    def origin(self) -> Path:
+        """The file with the URL of the object store that has the job's snapshots."""
+        return self.root / "origin"
+
+    @property
+    def claimed(self) -> Path:
+        """The file that names the snapshot of another job that this job owns."""
+        return self.root / "claimed"
+
+    @property
+    def fetched_from(self) -> Path:
+        """The file with the URL of the object store from which snapshots were copied to read."""
+        return self.root / "fetched-from"
+
+    @property
+    def fetched(self) -> Path:
+        """The folder for a snapshot of an object store while a fork is started from it."""
+        return self.work_root / "fetched"
+
+    @property
     def staging(self) -> Path:
         """The folder in which sinks without a staging folder stage output."""
         return self.root / "staging"
+
+    @property
+    def leases(self) -> Path:
+        """The folder of the leases of processes that read snapshots."""
+        return self.root / "leases"
+
+    def lease(self, number: int, token: str) -> Path:
+        """Return the path of the lease of one reader of a snapshot.
+
+        Arguments:
+            number: the number of the snapshot.
+            token: a text that no other reader has.
+        """
+        return self.leases / f"{number:06d}.{token}"
 
     @property
     def sources(self) -> Path:

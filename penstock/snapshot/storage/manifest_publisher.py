@@ -7,10 +7,12 @@ all files that it names are durable.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from penstock.dataflow.errors import Recoverability, StoreError
+from penstock.snapshot.metadata.handles import OperatorHandle
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.metadata.manifest_format import encode_manifest
 from penstock.snapshot.storage.filesystem.disk import FileSystem
@@ -62,6 +64,32 @@ class ManifestPublisher:
             if self._files.exists(self._paths.snapshot(number)):
                 self._files.sync(self._paths.checkpoints)
                 self._persisted = number
+
+    def carry_over(self, handles: Iterable[OperatorHandle], before: int, number: int) -> None:
+        """Link files of an earlier snapshot into the folder of a new one, durably.
+
+        Arguments:
+            handles: the handles that name the files.
+            before: the number of the earlier snapshot.
+            number: the number of the new snapshot, whose folder exists.
+
+        Raises:
+            StoreError: if a file cannot be linked.
+        """
+        self._lock.require()
+        source, folder = self._paths.snapshot(before), self._paths.snapshot(number)
+        made: set[Path] = set()
+        with raising_store_error(f"publish snapshot {number}", folder):
+            # Two handles may name the same file.
+            for name in {record.name: None for handle in handles for record in handle.files}:
+                target = folder / name
+                for parent in reversed(target.relative_to(folder).parents[:-1]):
+                    if folder / parent not in made:
+                        self._files.make_folder(folder / parent)
+                        made.add(folder / parent)
+                self._files.link(source / name, target)
+            for path in made:
+                self._files.sync(path)
 
     def publish(self, manifest: Manifest) -> Path:
         """Complete a snapshot: write its manifest durably and return the manifest's path.

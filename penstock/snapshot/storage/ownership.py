@@ -84,6 +84,11 @@ def remove_attempts(paths: JobPaths) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
+def remove_attempt(paths: JobPaths, attempt: int) -> None:
+    """Remove the local working folder of one attempt; ignore errors."""
+    shutil.rmtree(paths.work(attempt), ignore_errors=True)
+
+
 def remove_work(paths: JobPaths) -> None:
     """Remove all local working folders of a run; ignore errors."""
     remove_attempts(paths)
@@ -104,6 +109,8 @@ def _is_own(files: FileSystem, paths: JobPaths, name: str) -> bool:
         return True
     if path == paths.lock:
         return _is_record(files, path, "pid", empty=True)
+    if path == paths.claimed:
+        return _is_record(files, path, "root")
     if path in (paths.numbers, paths.commits):
         return _is_record(files, path, "next" if path == paths.numbers else "confirmed")
     try:

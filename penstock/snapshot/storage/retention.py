@@ -1,6 +1,7 @@
 """Remove old snapshots, and files that a crash left behind.
 
-The manifest of a snapshot is removed durably before the first of its files is removed.
+The manifest of a snapshot is removed durably before the first of its files is removed. The files
+of a snapshot that a process reads are not removed (`leases.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.filesystem.file_errors import raising_store_error
 from penstock.snapshot.storage.folder_lock import FolderLock
 from penstock.snapshot.storage.job_paths import JobPaths
+from penstock.snapshot.storage.leases import leased_numbers
 from penstock.snapshot.storage.snapshot_numbers import NumberRecord
 from penstock.snapshot.storage.snapshot_reader import SnapshotReader
 
@@ -59,6 +61,8 @@ class Retention:
             published = self._reader.published()
         checkpoints = [n for n in published if self._kind(n) is SnapshotKind.CHECKPOINT]
         candidates = [number for number in checkpoints[:-keep] if number not in protect]
+        leased = self._leased() if candidates else set()
+        candidates = [number for number in candidates if number not in leased]
         removed = tuple(n for n in candidates if self._reader.info(n).problem is None)
         for number in removed:
             self.discard(number)
@@ -86,7 +90,9 @@ class Retention:
                 # Without a manifest, the folder is no longer a snapshot.
                 self._files.remove(manifest)
                 self._files.sync(folder)
-            if self._files.exists(folder):
+            # A reader takes its lease first, and then reads the manifest. So a reader that has a
+            # manifest also has its lease by now.
+            if self._files.exists(folder) and number not in self._leased():
                 self._files.remove_tree(folder)
 
     def clean_debris(self) -> tuple[SnapshotNumber, ...]:
@@ -99,14 +105,23 @@ class Retention:
         removed = []
         with raising_store_error("remove what crashes left", self._paths.checkpoints):
             self._remove_temporary(self._paths.root)
-            lost = self._reader.lost()
+            lost, leased = self._reader.lost(), self._leased()
             for number in self._reader.numbers():
+                if number in leased:
+                    continue
                 if self._reader.is_published(number):
                     self._remove_temporary(self._paths.snapshot(number))
                 elif number != lost:  # the user may put the lost manifest back
                     self._remove_unfinished(number)
                     removed.append(number)
         return tuple(removed)
+
+    def _leased(self) -> set[int]:
+        """Return the numbers of the snapshots that processes read."""
+        if not self._files.exists(self._paths.leases):
+            return set()
+        with raising_store_error("list the leases of snapshots", self._paths.leases):
+            return leased_numbers(self._paths)
 
     def _remove_unfinished(self, number: SnapshotNumber) -> None:
         try:

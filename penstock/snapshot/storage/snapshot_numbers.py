@@ -67,6 +67,12 @@ class NumberRecord:
         self._replace({**record, "next": first + count})
         return range(first, first + count)
 
+    def reserve_below(self, number: int) -> None:
+        """Record durably that all numbers below `number` were given out elsewhere."""
+        record = self._read()
+        if record["next"] < number:
+            self._replace({**record, "next": number})
+
     def publish(self, number: int) -> None:
         """Record that a snapshot was published, unless a newer one is recorded."""
         record = self._read()

@@ -16,11 +16,13 @@ from which snapshot a job starts, either (`coordination/restore_decision.py` doe
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
+from penstock.snapshot.metadata.handles import OperatorHandle
 from penstock.snapshot.metadata.manifest import Manifest, SnapshotNumber
 from penstock.snapshot.storage.confirmed_output import (
     Confirmed,
@@ -37,6 +39,23 @@ from penstock.snapshot.storage.manifest_publisher import ManifestPublisher
 from penstock.snapshot.storage.retention import Retention
 from penstock.snapshot.storage.snapshot_numbers import NumberRecord
 from penstock.snapshot.storage.snapshot_reader import SnapshotReader
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file to send to an object store.
+
+    Arguments:
+        path: the local file.
+        content: a name for its content, which no other content has.
+        key: the key of the object.
+        size: the size of the file, in bytes.
+    """
+
+    path: Path
+    content: str
+    key: str
+    size: int
 
 
 class Store(SnapshotReader):
@@ -59,6 +78,8 @@ class Store(SnapshotReader):
         files = FileSystem() if files is None else files
         record = NumberRecord(files, self.paths)
         super().__init__(files, self.paths, record)
+        #: Whether files must be sent to another place before a snapshot is complete.
+        self.sends = False
         self._clock = clock
         self._identity = JobIdentity(files, self.paths, self)
         self._lock = FolderLock(files, self.paths.lock)
@@ -120,6 +141,38 @@ class Store(SnapshotReader):
         """Release the lock of the folder; do nothing if it is not locked."""
         self._lock.release()
 
+    def settle(self) -> None:
+        """Find out whether the newest snapshot is complete, if that is unknown.
+
+        In a local folder it is always known. See `objects/mirrored_store.py`.
+        """
+
+    def fetch(self, number: int) -> None:
+        """Make a snapshot of the job available in the folder; in a local folder, all are."""
+
+    def uploads(self, number: int, handles: Iterable[OperatorHandle]) -> Sequence[Upload]:
+        """Return the files of some handles that have to be sent before snapshot `number`."""
+        del number, handles
+        return ()
+
+    def send(self, upload: Upload) -> None:
+        """Send a file that `uploads` has returned. Several threads may call this at a time.
+
+        Raises:
+            StoreError: if the file cannot be sent.
+        """
+
+    def sent(self, uploads: Iterable[Upload]) -> None:
+        """Record that files were sent."""
+
+    def require_lock(self) -> None:
+        """Check that this process still has the lock of the folder.
+
+        Raises:
+            StoreError: if the folder or its lock file was removed or replaced.
+        """
+        self._lock.require()
+
     def reserve_numbers(self, count: int) -> range:
         """Reserve `count` new snapshot numbers durably, and return them.
 
@@ -148,6 +201,16 @@ class Store(SnapshotReader):
     def persist_folder(self, number: int) -> None:
         """Make the name of a snapshot's folder durable, so that `publish` need not do it."""
         self._publisher.persist_folder(number)
+
+    def carry_over(self, handles: Iterable[OperatorHandle], before: int, number: int) -> None:
+        """Link the files of some handles from snapshot `before` into the folder of a new snapshot.
+
+        The files and their names are durable then, except the names in the new folder itself.
+
+        Raises:
+            StoreError: if a file cannot be linked.
+        """
+        self._publisher.carry_over(handles, before, number)
 
     def publish(self, manifest: Manifest) -> Path:
         """Complete a snapshot: write its manifest durably and return the manifest's path.
@@ -206,7 +269,7 @@ class Store(SnapshotReader):
             return read_confirmed(self._files, self.paths)
 
     def damaged_records(self) -> list[str]:
-        """Check the files `numbers` and `commits`, and return what is wrong with them.
+        """Check the files `numbers` and `commits`. Return a text for each damaged file.
 
         Raises:
             StoreError: if the files cannot be read, or the file `job` is missing or damaged.

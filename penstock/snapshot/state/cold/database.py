@@ -182,7 +182,7 @@ class StateDatabase(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Write what is not in a table file yet into one. This is slow.
+        """Write all rows that are in no table file yet into a new one. This is slow.
 
         An error is raised only by the next `checkpoint`.
         """
@@ -251,9 +251,11 @@ class DatabaseEngine:
             slow, and it may change the folder, but no table file.
         memory: a function that takes a number of bytes, and returns the memory that databases of
             this kind can share.
+        read: a function that opens a database as `open` does, to be read only; None means `open`.
     """
 
     name: str
     create: Callable[[Path, SharedMemory], StateDatabase]
     open: Callable[[Path, SharedMemory], StateDatabase]
     memory: Callable[[int], SharedMemory] = SharedMemory
+    read: Callable[[Path, SharedMemory], StateDatabase] | None = None

@@ -11,12 +11,15 @@ log, because a write buffer was full, the early checkpoint is not used.
 from __future__ import annotations
 
 import logging
+import re
+import resource
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rocksdict import Options, Rdict, WriteOptions
+from rocksdict import AccessType, Options, Rdict, ReadOptions, WriteOptions
 from rocksdict import WriteBatch as RocksBatch
 
 from penstock.dataflow.errors import ProtocolError, StoreError
@@ -32,7 +35,17 @@ from penstock.snapshot.state.cold.errors import state_error
 from penstock.snapshot.state.rocksdb.options import RocksMemory, database_options
 from penstock.snapshot.state.rocksdb.table_files import TableFiles
 
+if TYPE_CHECKING:
+    from rocksdict.rocksdict import RdictItems
+
 logger = logging.getLogger(__name__)
+
+#: The bytes that a scan of a snapshot reads ahead. Its files are read in order.
+_READAHEAD_BYTES = 1024 * 1024
+#: The largest number of files of a snapshot that are open at a time.
+_MAX_OPEN_FILES = 8192
+#: The properties of table files that count deletions: of rows, and of ranges of rows.
+_DELETION_COUNTS = 2
 
 
 class RocksDatabase(StateDatabase):
@@ -57,11 +70,15 @@ class RocksDatabase(StateDatabase):
         # The type stub of rocksdict declares this property as a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
         options = make_options(shared)
-        # The column family is named, since rocksdict would otherwise take the sizes of buffers and
-        # cache from the OPTIONS file in the folder.
-        self._database = Rdict(str(folder), options, column_families={"default": options})
+        self._database = self._open(folder, options)
         self._database.set_write_options(self._write_options)
         self._table_files = TableFiles(folder)
+
+    @staticmethod
+    def _open(folder: Path, options: Options) -> Rdict:
+        # The column family is named, since rocksdict would otherwise take the sizes of buffers and
+        # cache from the OPTIONS file in the folder.
+        return Rdict(str(folder), options, column_families={"default": options})
 
     @classmethod
     def create(
@@ -123,15 +140,13 @@ class RocksDatabase(StateDatabase):
         return rows if end is None else takewhile(lambda row: row[0] < end, rows)
 
     def _items(self, begin: bytes) -> Iterator[tuple[bytes, bytes]]:
-        items = self._database.items(from_key=begin)
+        return self._explained(self._database.items(from_key=begin))
 
-        def explained() -> Iterator[tuple[bytes, bytes]]:
-            try:
-                yield from items
-            except Exception as error:
-                raise self._explain("read", error) from error
-
-        return explained()
+    def _explained(self, items: RdictItems) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            yield from items
+        except Exception as error:
+            raise self._explain("read", error) from error
 
     def _explain(self, what: str, error: Exception) -> StoreError:
         return state_error(what, self.folder, error)
@@ -190,5 +205,56 @@ class RocksDatabase(StateDatabase):
             raise StoreError(f"cannot close the state: {error}", self.folder) from error
 
 
+class ReadOnlyRocksDatabase(RocksDatabase):
+    """A RocksDB database with the files of a snapshot, which is only read.
+
+    It writes and compacts no table file. RocksDB may write small files of its own into the folder.
+
+    Arguments:
+        folder: the folder with the files of a checkpoint.
+        shared: the block cache.
+    """
+
+    def __init__(self, folder: Path, shared: SharedMemory) -> None:
+        super().__init__(folder, shared, _options_to_read)
+
+    @staticmethod
+    def _open(folder: Path, options: Options) -> Rdict:
+        # A checkpoint that was made early has a log, which is part of the state.
+        access = AccessType.read_only(error_if_log_file_exist=False)
+        families = {"default": options}
+        return Rdict(str(folder), options, column_families=families, access_type=access)
+
+    def scan(self, begin: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Return an iterator over all rows with `begin <= key < end`, in order."""
+        if end is not None:
+            # An upper bound in the options is not used: rocksdict frees it too early.
+            return super().scan(begin, end)
+        options = ReadOptions()
+        options.set_readahead_size(_READAHEAD_BYTES)
+        # The blocks of a long scan are not read again, and would displace those of look-ups.
+        options.fill_cache(False)  # type: ignore[call-arg]  # the stub lacks the argument
+        return self._explained(self._database.items(from_key=begin, read_opt=options))
+
+    def holds_deletions(self) -> bool:
+        """Return whether a table file or the log has a deletion, or it is unknown."""
+        totals = self._database.property_value("rocksdb.aggregated-table-properties") or ""
+        counts = re.findall(r"# (?:range )?deletions=(\d+);", totals)
+        in_log = self._database.property_int_value("rocksdb.num-deletes-active-mem-table")
+        return len(counts) != _DELETION_COUNTS or any(map(int, counts)) or in_log != 0
+
+
+def _options_to_read(shared: RocksMemory) -> Options:
+    options = database_options(shared)
+    # Otherwise each file would be opened at once.
+    options.set_skip_stats_update_on_db_open(True)
+    # A file that is closed and opened again reads its index and its filter again.
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    options.set_max_open_files(max(128, min(limit // 4, _MAX_OPEN_FILES)))
+    return options
+
+
 #: RocksDB as an engine.
-ROCKSDB = DatabaseEngine("RocksDB", RocksDatabase.create, RocksDatabase, RocksMemory)
+ROCKSDB = DatabaseEngine(
+    "RocksDB", RocksDatabase.create, RocksDatabase, RocksMemory, ReadOnlyRocksDatabase
+)

@@ -22,6 +22,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.dataflow.errors import StoreError
 
@@ -191,23 +192,13 @@ def _apply(edit: bytes, files: dict[int, int]) -> None:
     Raises:
         ValueError: if the edit has an unknown field, or removes a file that is not in `files`.
     """
-    fields = _Fields(edit)
+    fields = ManifestFields(edit)
     removed, added = [], {}
-    while fields.left():
-        tag = fields.number()
-        if tag == _DELETED_FILE:
-            fields.number()  # Skip the level of the file.
-            removed.append(fields.number())
-        elif tag == _NEW_FILE:
-            number, size = fields.new_file()
-            added[number] = size
-        elif tag in _SKIPPED_FIELDS:
-            for part in _SKIPPED_FIELDS[tag]:
-                fields.skip(part)
-        elif tag & _IGNORABLE and tag not in _IRREGULAR:
-            fields.skip(_BYTES)
-        else:
-            raise ValueError(f"an edit has a field {tag}")
+    while (field := fields.next_field()) is not None:
+        if field.tag == _DELETED_FILE:
+            removed.append(field.file)
+        elif field.tag == _NEW_FILE:
+            added[field.file] = field.size
     # Files are removed first, since an edit that moves a file to another level both removes and
     # adds it.
     for number in removed:
@@ -216,19 +207,60 @@ def _apply(edit: bytes, files: dict[int, int]) -> None:
     files.update(added)
 
 
-class _Fields:
-    """Decodes the fields of one edit, one after the other."""
+class ManifestField(NamedTuple):
+    """A field of an edit.
+
+    Arguments:
+        tag: the tag of the field.
+        data: the bytes of the field, with its tag.
+        file: the number of the table file that the field adds or removes; otherwise 0.
+        size: the size in bytes of the table file that the field adds; otherwise 0.
+    """
+
+    tag: int
+    data: bytes
+    file: int = 0
+    size: int = 0
+
+
+class ManifestFields:
+    """Decodes the fields of one edit, one after the other.
+
+    Arguments:
+        data: the bytes of the edit.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._position = 0
 
-    def left(self) -> bool:
-        if self._position > len(self._data):
-            raise ValueError("an edit ends within a field")
-        return self._position < len(self._data)
+    def next_field(self) -> ManifestField | None:
+        """Return the next field, or None behind the last one.
 
-    def number(self) -> int:
+        Raises:
+            ValueError: if the field is not known.
+        """
+        start = self._position
+        if start > len(self._data):
+            raise ValueError("an edit ends within a field")
+        if start == len(self._data):
+            return None
+        tag, file, size = self._number(), 0, 0
+        if tag == _DELETED_FILE:
+            self._number()  # Skip the level of the file.
+            file = self._number()
+        elif tag == _NEW_FILE:
+            file, size = self._new_file()
+        elif tag in _SKIPPED_FIELDS:
+            for part in _SKIPPED_FIELDS[tag]:
+                self._skip(part)
+        elif tag & _IGNORABLE and tag not in _IRREGULAR:
+            self._skip(_BYTES)
+        else:
+            raise ValueError(f"an edit has a field {tag}")
+        return ManifestField(tag, self._data[start : self._position], file, size)
+
+    def _number(self) -> int:
         """Read a varint: each byte contains seven bits of the number, the lowest bits first."""
         value = shift = 0
         while True:
@@ -239,21 +271,21 @@ class _Fields:
                 return value
             shift += 7
 
-    def skip(self, part: str) -> None:
-        number = self.number()
+    def _skip(self, part: str) -> None:
+        number = self._number()
         if part == _BYTES:
             self._position += number
 
-    def new_file(self) -> tuple[int, int]:
+    def _new_file(self) -> tuple[int, int]:
         """Read the description of a new file, and return the file's number and size in bytes."""
-        self.number()  # Skip the level of the file.
-        number, size = self.number(), self.number()
+        self._number()  # Skip the level of the file.
+        number, size = self._number(), self._number()
         for part in (_BYTES, _BYTES, _NUMBER, _NUMBER):  # Skip the ranges of keys and numbers.
-            self.skip(part)
-        while (tag := self.number()) != _END_OF_FILE:
+            self._skip(part)
+        while (tag := self._number()) != _END_OF_FILE:
             if tag & _ESSENTIAL or tag == _OLDEST_BLOB:
                 raise ValueError(f"file {number} has a field {tag}")
-            self.skip(_BYTES)
+            self._skip(_BYTES)
         return number, size
 
 

@@ -122,6 +122,15 @@ class CompositeTable(KeyedTable):
                 level = self.clean if self._is_immutable(value) else self.dirty
                 level[entry] = value
 
+    def peek_cold(self, key: object) -> Iterator[tuple[Entry, object]]:
+        """Yield the entries of `key` that are only in the database, without moving them."""
+        if self.has_cold:
+            for entry, data in cast(
+                "Iterator[tuple[Entry, bytes]]", self._cold.entries_of(self, key)
+            ):
+                if self.hot_value(entry) is MISSING:
+                    yield entry, self._codec.decode_value(data)
+
     def clear(self, key: object) -> None:
         """Delete all entries of `key`."""
         for entry in [entry for entry, _ in self.entries_of(key)]:

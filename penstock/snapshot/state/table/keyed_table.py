@@ -73,7 +73,8 @@ class _NothingCold:
 
 _NOTHING_COLD = _NothingCold()
 
-#: One of so many calls of `read_ahead` reads nothing, to find out whether its keys are looked up.
+#: One in this number of calls of `read_ahead` reads nothing, to find out whether its keys are
+#: looked up.
 _PROBING_CALLS = 16
 #: The share of the keys of a batch that must be looked up so that they are worth reading ahead.
 _WORTH_READING = 1 / 4
@@ -124,6 +125,7 @@ class KeyedTable:
         "only_immutable",
         "size",
         "table_id",
+        "version",
     )
 
     #: Whether the keys of the table are composite; see `composite_table.py`.
@@ -148,6 +150,8 @@ class KeyedTable:
         self.is_late = False
         #: Whether each value is a pair (value, time at which it expires).
         self.expires = False
+        #: The version of the form of its values, which the program declares.
+        self.version = 1
         #: Returns whether an entry, given as key and value, has expired. A snapshot that contains
         #: the whole table leaves out these entries. None keeps all entries.
         self.has_expired: Callable[[object, object], bool] | None = None
@@ -296,6 +300,19 @@ class KeyedTable:
                 return value
         return MISSING
 
+    def peek(self, key: object) -> object:
+        """Return the newest value of `key`, or `MISSING`.
+
+        In contrast to `get`, this moves no entry and marks none as changed. The caller must not
+        change the value.
+        """
+        value = self.hot_value(key)
+        if value is MISSING and self.has_cold:
+            return self._cold.read(self, key)
+        if isinstance(value, EncodedValue):
+            return self._codec.decode_value(value.data)
+        return MISSING if value is TOMBSTONE else value
+
     def leave_out_expired(self, has_expired: Callable[[object, object], bool]) -> None:
         """Leave out entries that have expired of snapshots that contain the whole table.
 
@@ -312,6 +329,11 @@ class KeyedTable:
         """
         few = len(self.clean) <= self._settings.max_dense_entries
         self.only_immutable = few and all(map(self._is_immutable, self.clean.values()))
+
+    @property
+    def form(self) -> tuple[StateKind, bool, int]:
+        """The properties that must be equal if a table takes the values of another."""
+        return self.kind, self.expires, self.version
 
     def allow_mutable(self) -> None:
         """Allow again that entries are deleted and values change in place.

@@ -5,8 +5,8 @@ This module does not depend on snapshots. `memory.py` has a simulation of it for
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -15,6 +15,10 @@ from io import BufferedReader
 from pathlib import Path
 
 from penstock.snapshot.storage.filesystem.durable_files import sync_path
+
+# Other systems than Linux can import this module, but not use it.
+with contextlib.suppress(ModuleNotFoundError):
+    import fcntl
 
 
 class FileSystem:

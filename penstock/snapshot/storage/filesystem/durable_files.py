@@ -1,7 +1,7 @@
 """Sync, write and replace files of the local disk so that they outlive a power failure.
 
 A crash can lose the content of a file, or its name in its folder, or both. The docstring of each
-function says which of the two is durable when the function returns. All functions block, and raise
+function names the one that is durable when the function returns. All functions block, and raise
 `OSError` if the operation fails.
 """
 

@@ -10,7 +10,6 @@ system.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -19,6 +18,10 @@ import tempfile
 from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
+
+# Other systems than Linux can import this module, but not use it.
+with contextlib.suppress(ModuleNotFoundError):
+    import fcntl
 
 _LOCK = "lock"
 _NAME = re.compile(r"penstock-[a-z]+-[a-z0-9_]{8}")
