@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from penstock.runtime.client.stop_signals import (
     end_program,
     kill_at_second_interrupt,
 )
+from penstock.runtime.client.supervised_job import SupervisedJob
 from penstock.runtime.control.framing import MAX_FRAME
 from penstock.runtime.control.job_code import JobCode, pack
 from penstock.runtime.control.record_class_search import record_classes
@@ -64,6 +65,11 @@ def job_request(
     """
     if options.resume is not None and program.config.checkpoint_dir is None:
         raise GraphError("there is nothing to resume from: give a folder with --checkpoint-dir")
+    if options.supervise and program.config.checkpoint_dir is None:
+        raise GraphError(
+            "a job without a checkpoint folder cannot go on after its JobManager has died: give "
+            "--supervise a folder with --checkpoint-dir"
+        )
     types = record_classes(program.graph, program.types)
     logs = program_logging(program.config.log_level)
     code = JobCode(program.graph, program.config, types=types, logging=logs)
@@ -71,8 +77,13 @@ def job_request(
         "resume": options.resume,
         "fork": options.fork,
         "allow_dropped": options.allow_dropped,
+        "sink_markers": dict(options.sink_markers),
         "collecting": collecting,
         "shown": shown,
+        "lineage": secrets.token_hex(8),
+        "successor": False,
+        "rejoin_address": "",
+        "rejoin_token": b"",
         "python_files": pack_files(program.config),
         "python": None,
     }
@@ -91,7 +102,13 @@ class LocalExecutor:
     """Runs programs on this machine, in one process for each worker and JobManager.
 
     Subclasses override `start` to run the JobManager in another place.
+
+    Attributes:
+        watch: is called with each program and the connection to its job, and returns the connection
+            to follow; None follows the job itself.
     """
+
+    watch: Callable[[Program, JobConnection], JobConnection] | None = None
 
     def start(
         self, program: Program, options: RunOptions, collecting: bool = False
@@ -104,7 +121,8 @@ class LocalExecutor:
             collecting: whether the client reads output records while the job runs.
         """
         shown = options.progress is not None
-        return JobProcess(job_request(program, options, collecting, shown))
+        request = job_request(program, options, collecting, shown)
+        return SupervisedJob(request) if options.supervise else JobProcess(request)
 
     def execute(self, program: Program) -> JobExecutionResult:
         """Run a program to its end, and return the result of the job."""
@@ -114,7 +132,7 @@ class LocalExecutor:
     def _execute(self, program: Program) -> JobExecutionResult:
         options = current_options()
         began = time.perf_counter()
-        job = self.start(program, options)
+        job = self._start(program, options)
         monitor = JobMonitor(program, options, began)
         signals = StopSignals(job.stop, job.kill, options.progress)
         with signals.handled():
@@ -140,13 +158,19 @@ class LocalExecutor:
         end_program(monitor.signal)
         return result
 
+    def _start(
+        self, program: Program, options: RunOptions, collecting: bool = False
+    ) -> JobConnection:
+        job = self.start(program, options, collecting)
+        return job if self.watch is None else self.watch(program, job)
+
     def submit(self, program: Program) -> JobClient:
         """Start a program, and return a client that controls its job."""
         options = current_options()
         began = time.perf_counter()
         with ExitStack() as stack:
             stack.enter_context(prepared_sources(program, options))
-            job = self.start(program, options)
+            job = self._start(program, options)
             cleanup = stack.pop_all()
         monitor = JobMonitor(program, options, began)
         config = program.config
@@ -165,7 +189,7 @@ class LocalExecutor:
             program.add_sink("Collect", outputs, CollectSink(str(spool.path)))
             compile_graph(program.graph, program.config)
             stack.enter_context(prepared_sources(program, options))
-            job = self.start(program, options, collecting=True)
+            job = self._start(program, options, collecting=True)
             cleanup = stack.pop_all()
         monitor = JobMonitor(program, options, began)
         types = TypeRegistry(record_classes(program.graph, program.types))

@@ -13,8 +13,10 @@ from typing import Any
 from penstock.runtime.control.framing import receive_blocking, send_blocking
 from penstock.runtime.control.packing import unpack_event
 from penstock.runtime.control.requests import Order, encode_order
+from penstock.runtime.control.state_queries import StateQuery
 from penstock.runtime.system.children import child_command
 from penstock.runtime.system.limits import PROCESS_FILES, how_ended, require_open_files
+from penstock.runtime.system.rendezvous import Rendezvous
 
 
 class JobConnection(ABC):
@@ -34,6 +36,20 @@ class JobConnection(ABC):
     @abstractmethod
     def savepoint(self) -> None:
         """Request the JobManager to take a savepoint.
+
+        The call does nothing if the JobManager has ended.
+        """
+
+    @abstractmethod
+    def query(self, query: StateQuery) -> None:
+        """Request entries of keyed state. The answer is an event.
+
+        The call does nothing if the JobManager has ended.
+        """
+
+    @abstractmethod
+    def profile(self) -> None:
+        """Request the call stacks of the workers, which come as events.
 
         The call does nothing if the JobManager has ended.
         """
@@ -70,7 +86,9 @@ class SocketConnection(JobConnection):
     def __init__(self, connected: socket.socket, request: bytes) -> None:
         self._socket = connected
         self._sending = threading.Lock()
-        send_blocking(connected, request)
+        # If the JobManager has died already, the end of its events reports this.
+        with suppress(ConnectionError):
+            send_blocking(connected, request)
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the events that the JobManager reports until it has ended."""
@@ -85,16 +103,28 @@ class SocketConnection(JobConnection):
 
         The call does nothing if the JobManager has ended.
         """
-        self._send(Order.STOP)
+        self.send(Order.STOP)
 
     def savepoint(self) -> None:
         """Request the JobManager to take a savepoint.
 
         The call does nothing if the JobManager has ended.
         """
-        self._send(Order.SAVEPOINT)
+        self.send(Order.SAVEPOINT)
 
-    def _send(self, order: Order) -> None:
+    def query(self, query: StateQuery) -> None:
+        """Request entries of keyed state. The answer is an event.
+
+        The call does nothing if the JobManager has ended.
+        """
+        self.send(query)
+
+    def profile(self) -> None:
+        """Request the call stacks of the workers, which come as events."""
+        self.send(Order.PROFILE)
+
+    def send(self, order: Order | StateQuery) -> None:
+        """Send an order or a query to the JobManager, or do nothing if the JobManager has ended."""
         try:
             with self._sending:
                 send_blocking(self._socket, encode_order(order))
@@ -115,20 +145,25 @@ class JobProcess(SocketConnection):
         request: the frame that `job_request` returned.
         output: the file for the standard output and error of the JobManager. If it is None, the
             JobManager writes to the standard output and error of this process.
+        rendezvous: the socket of the supervisor, which the JobManager inherits; None if the job is
+            not supervised.
     """
 
-    def __init__(self, request: bytes, output: Any = None) -> None:
+    def __init__(
+        self, request: bytes, output: Any = None, rendezvous: Rendezvous | None = None
+    ) -> None:
         # The job's processes inherit the limit of open files from this process. A limit that is too
         # low is reported here, since a process that has reached its limit cannot report it.
         require_open_files(PROCESS_FILES)
         ours, theirs = socket.socketpair()
+        descriptors = [theirs.fileno(), *([] if rendezvous is None else [rendezvous.fileno()])]
         with theirs:
             self.process = subprocess.Popen(
-                child_command("penstock.runtime.jobmanager.process", str(theirs.fileno())),
+                child_command("penstock.runtime.jobmanager.process", *map(str, descriptors)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                pass_fds=[theirs.fileno()],
+                pass_fds=descriptors,
                 # A Ctrl-C at the terminal must reach only this process, which stops the job.
                 start_new_session=True,
             )

@@ -12,16 +12,20 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.config import ExternalizedCheckpointRetention
 from penstock.dataflow.errors import JobError, PenstockError, StoreError
-from penstock.dataflow.job_client import JobStatus
+from penstock.dataflow.job_client import JobStatus, StateAnswer
 from penstock.dataflow.program import JobExecutionResult
 from penstock.runtime.client.job_connection import JobConnection
 from penstock.runtime.client.job_report import JobMonitor
+from penstock.runtime.control.state_queries import ANSWER
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store
+
+if TYPE_CHECKING:
+    from penstock.runtime.client.job_queries import JobQueries
 
 _LOGGER = logging.getLogger("penstock")
 _STATES = {"workers": JobStatus.RUNNING, "restarting": JobStatus.RESTARTING}
@@ -85,6 +89,10 @@ class JobFollower:
         self._lock = threading.Lock()
         #: The futures of the snapshots that were requested, by the kind of the snapshot.
         self._requested: dict[str, list[Future[str]]] = {"savepoint": [], "final": []}
+        #: Whether a JobManager of the job has started.
+        self._started = False
+        #: The queries of the state of the job; None before the first one.
+        self._queries: JobQueries | None = None
         atexit.register(self._report_unseen_error)
         threading.Thread(target=self._follow, name=f"penstock-job-{id}").start()
 
@@ -102,6 +110,26 @@ class JobFollower:
     def savepoint(self) -> Future[str]:
         """Take a savepoint; return a future of its path."""
         return self._request("savepoint")
+
+    def query_state(
+        self,
+        operator: str,
+        state: str,
+        key: Any,
+        prefix: str | None,
+        top: int | None,
+        by: str,
+        limit: int,
+        live: bool,
+    ) -> Future[StateAnswer]:
+        """Return a future of entries of a state; see `JobClient.query_state`."""
+        if self._queries is None:
+            from penstock.runtime.client.job_queries import JobQueries
+
+            with self._lock:
+                folder = None if self._paths is None else str(self._paths.root)
+                self._queries = self._queries or JobQueries(folder, self._job.query)
+        return self._queries.ask(operator, state, key, prefix, top, by, limit, live)
 
     def end(self) -> None:
         """Begin to stop the job, with a final snapshot if it has a folder; do not wait."""
@@ -134,6 +162,14 @@ class JobFollower:
         try:
             with self._cleanup:
                 for event in self._job.events():
+                    if event["event"] == ANSWER:
+                        if self._queries is not None:
+                            self._queries.answered(event)
+                        continue
+                    if event["event"] == "started":
+                        if self._started and self._queries is not None:
+                            self._queries.refuse("the JobManager has died; ask again in a moment")
+                        self._started = True
                     self._monitor.handle(event)
                     self._handle(event)
                 ended = self._job.wait()
@@ -145,6 +181,8 @@ class JobFollower:
                     outcome = JobError(f"the JobManager received {name}, and stopped the job")
         except BaseException as error:
             outcome = error
+        if self._queries is not None:
+            self._queries.end()
         with self._lock:
             self._end(outcome)
 

@@ -92,6 +92,8 @@ class JobMonitor:
             last["loops"],
             last["totals"],
             last["metrics"],
+            rescales=last.get("rescales", []),
+            stragglers=last.get("stragglers", []),
         )
 
     def _write_report(self, last: dict[str, Any], wall: float) -> None:
@@ -111,6 +113,8 @@ class JobMonitor:
             "metrics": figures.get("metrics", []),
             "snapshots": figures.get("snapshots", []),
             "restarts": figures.get("restarts", []),
+            "rescales": figures.get("rescales", []),
+            "stragglers": figures.get("stragglers", []),
             "totals": figures.get("totals", {}),
             "lineage": figures.get("lineage"),
             "peak_worker_bytes": figures.get("peak_bytes", []),

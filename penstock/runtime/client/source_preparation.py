@@ -108,6 +108,11 @@ def _resumed(root: Path, request: str | int | None) -> Manifest | None:
 
 def _root(program: Program, attached: bool, stack: ExitStack) -> Path:
     """Return the job's folder, or a temporary folder if the job keeps no snapshots."""
+    if program.config.snapshot_store is not None:
+        raise GraphError(
+            "a source of the job keeps its data in the job's folder, which an object store does "
+            "not hold: give a folder with --checkpoint-dir"
+        )
     if program.config.checkpoint_dir is not None:
         root = Path.cwd() / program.config.checkpoint_dir
         # The folder is checked here, since sources write into it before the JobManager opens it.

@@ -23,6 +23,8 @@ from typing import Any
 
 import cloudpickle
 
+from penstock.runtime.control.struct_pickling import class_by_value
+
 _NEW: Any = copyreg.__newobj__  # type: ignore[attr-defined]
 #: CPython's flag Py_TPFLAGS_HEAPTYPE. Each class that a `class` statement defines has it. The class
 #: of functions does not have it.
@@ -56,6 +58,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             make, arguments = self.dispatch_table[CodeType](value)
             return make, (*arguments[:_FILE_NAME], value.co_filename, *arguments[_FILE_NAME + 1 :])
         reduced = super().reducer_override(value)
+        if isinstance(value, type) and isinstance(reduced, tuple):
+            return class_by_value(value, reduced)
         if reduced is not NotImplemented or not self._is_ordinary(type(value)):
             return reduced
         made = value.__reduce_ex__(cloudpickle.DEFAULT_PROTOCOL)

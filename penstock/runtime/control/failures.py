@@ -102,8 +102,9 @@ def failure_message(chain: int, subtask: int, error: BaseException) -> Failed:
 def describe_unexpected(error: BaseException) -> dict[str, Any]:
     """Return an error that the engine does not raise on purpose as plain values.
 
-    If a disk, the network or a limit of the process has failed, the message says that. Any other
-    error is a bug of the engine. Its traceback shows no user code, but locates the bug.
+    If a disk or the network has failed, or the process has reached a limit, the message names this
+    cause. Any other error is a bug of the engine. Its traceback shows no user code, but locates the
+    bug.
     """
     text = "".join(traceback.format_exception(error))
     if isinstance(error, OSError) and recoverability_of(error) is not Recoverability.RECOVERABLE:

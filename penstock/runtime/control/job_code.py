@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any
 
@@ -56,10 +56,14 @@ def pack(code: JobCode) -> bytes:
         raise GraphError(_culprit(code, error)) from error
 
 
-def unpack(data: bytes) -> JobCode:
+def unpack(data: bytes, parallelism: int | None = None) -> JobCode:
     """Return the code in `data`.
 
     Raise `JobError` if it cannot be unpickled, for example because a module cannot be imported.
+
+    Arguments:
+        data: the code, from `pack`.
+        parallelism: the parallelism of the job; None for that of the program.
     """
     import pickle
 
@@ -73,6 +77,8 @@ def unpack(data: bytes) -> JobCode:
             f"  modules that the program imports must be importable in its workers, too"
         ) from error
     assert isinstance(code, JobCode)
+    if parallelism is not None:
+        code.config = replace(code.config, parallelism=parallelism)
     return code
 
 

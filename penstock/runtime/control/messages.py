@@ -7,7 +7,7 @@ by the index of its chain and of its subtask.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
@@ -39,10 +39,9 @@ class Deploy:
         types: the schema of each record class as `RecordSchema.to_wire` returns it, in the order
             in which snapshots number the classes.
         addresses: the address of each worker, for data connections.
-        handles: a list of [folder, handle, rescaled, producers] for each task "chain:subtask". The
-            task restores each operator handle from the snapshot in that folder. `rescaled` is
-            whether the parallelism of the operator has changed, and `producers` are the uids of the
-            producers of its logs whose parallelism has changed.
+        handles: a list of [folder, handle, rescaled, producers, version] for each task
+            "chain:subtask"; see `RestoredHandle`. The task restores each operator handle from the
+            snapshot in that folder.
         lineage: the id of the lineage to which the snapshots of this run belong.
         root: the path of the job's folder.
         keep: whether snapshots contain the state of operators.
@@ -87,12 +86,16 @@ class SplitWanted:
 
 @dataclass(frozen=True)
 class SplitAssigned:
-    """Assigns a split to a source task, which reads it from its start."""
+    """Assigns a split to a source task, which reads it from its start.
+
+    `sequence` says how many splits of its attempt were assigned before it.
+    """
 
     chain: int
     subtask: int
     id: str
     payload: Any
+    sequence: int
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,8 @@ class Acknowledge:
         committables: (lineage, uid, subtask, snapshot, attempt, payload) of each committable.
         new, linked: the bytes that were newly written, and the bytes linked from earlier
             snapshots.
-        aligned_seconds, write_seconds: the duration of the alignment and of the writing.
+        aligned_seconds, capture_seconds, write_seconds: the duration of the alignment, of the
+            capture and of the writing.
         blocked_seconds: for each input channel, the time for which it was blocked.
         log_records, log_bytes: the size of the task's in-flight logs.
         loop: the fields of the task's `LoopStatus`; None if the task is not in a loop.
@@ -157,6 +161,7 @@ class Acknowledge:
     new: int
     linked: int
     aligned_seconds: float
+    capture_seconds: float
     blocked_seconds: list[float]
     write_seconds: float
     log_records: int
@@ -243,6 +248,10 @@ class Metrics:
             `penstock.dataflow.metrics`. The path has the names of its groups, and a list
             [key, value] for a key-value group.
         rss, peak: the resident memory of the worker now, and its maximum, in bytes.
+        clock: the time on the clock of the worker, in seconds.
+        work: [chain, subtask, records, reading seconds, ended, splits, sampled, keys] of each task,
+            to find slow ones; see `TaskWork`. `keys` is a list of [text of a key, number].
+        process: the figures of `ProcessMeter.figures`; empty if there are none.
     """
 
     worker: int
@@ -252,6 +261,9 @@ class Metrics:
     metrics: list[list[Any]]
     rss: int
     peak: int
+    clock: float = 0.0
+    work: list[list[Any]] = field(default_factory=list)
+    process: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -291,6 +303,116 @@ class Shutdown:
     """Orders a worker to end."""
 
 
+@dataclass(frozen=True)
+class SampleStacks:
+    """Requests the call stacks of a worker, which it samples for some seconds."""
+
+
+@dataclass(frozen=True)
+class StacksSampled:
+    """Reports the call stacks of a worker.
+
+    Arguments:
+        worker, pid: the worker, and its process id.
+        samples, frames, stacks: as in `SampledStacks`.
+    """
+
+    worker: int
+    pid: int
+    samples: int
+    frames: list[str]
+    stacks: list[list[int]]
+
+
+@dataclass(frozen=True)
+class Rejoin:
+    """Offers the tasks of a worker to the next JobManager, since its own one has died.
+
+    Arguments:
+        worker, attempt, pid, address: as in `Hello`.
+        code: the SHA-256 digest of the code that the worker has deployed.
+        plan, types: as in `Deploy`.
+        started: whether the tasks process records.
+        completed: the newest snapshot whose completion the worker knows; 0 for none.
+        pending: [number, kind] of each later snapshot that was announced or has begun. The kind is
+            empty if it was only announced.
+        splits: [sequence, chain, id, payload, after] of each split that was assigned after the
+            barriers of snapshot `completed`. `after` is the newest snapshot whose barriers had been
+            ordered before.
+        wanted: the chains whose request for a split has no answer.
+        ended: [chain, subtask] of each task that has processed all its input.
+        outside_ended: [chain, subtask] of each task that has sent `OutsideEnded`.
+        loop_ends: whether the end of a loop has begun.
+    """
+
+    worker: int
+    attempt: int
+    pid: int
+    address: str
+    code: bytes
+    plan: bytes
+    types: list[Any]
+    started: bool
+    completed: int
+    pending: list[list[Any]]
+    splits: list[list[Any]]
+    wanted: list[int]
+    ended: list[list[int]]
+    outside_ended: list[list[int]]
+    loop_ends: bool
+
+
+@dataclass(frozen=True)
+class ReadState:
+    """Requests entries of the keyed state of a task; see `StateQuery`.
+
+    Arguments:
+        chain, subtask: the task.
+        id: the id of the query, which the answer repeats.
+        operator, state, keys, prefix, top, by, limit: as in `StateQuery`. Only keys that the task
+            owns are among `keys`.
+    """
+
+    chain: int
+    subtask: int
+    id: str
+    operator: str
+    state: str
+    keys: list[bytes]
+    prefix: str | None
+    top: int
+    by: str
+    limit: int
+
+
+@dataclass(frozen=True)
+class StateRead:
+    """Answers `ReadState`.
+
+    Arguments:
+        chain, subtask: the task.
+        id: the id of the query.
+        problem, reason: why there is no answer; see `state_queries.PROBLEMS`. If the task has no
+            such state, the reason is the names of its states, each in a line.
+        kind: the kind of the state.
+        expires: whether its values have a time to live.
+        entries: [key, value] of each entry, encoded as in a snapshot.
+        sample: the key of any entry, encoded, if none of the wanted keys has an entry.
+        more: whether there are more entries than the limit.
+    """
+
+    chain: int
+    subtask: int
+    id: str
+    problem: str = ""
+    reason: str = ""
+    kind: str = ""
+    expires: bool = False
+    entries: list[list[bytes]] = field(default_factory=list)
+    sample: bytes = b""
+    more: bool = False
+
+
 Message = (
     Hello
     | Deploy
@@ -315,6 +437,11 @@ Message = (
     | Shutdown
     | SourceWatermark
     | WatermarkLimit
+    | Rejoin
+    | ReadState
+    | StateRead
+    | SampleStacks
+    | StacksSampled
 )
 _KINDS: tuple[type, ...] = Message.__args__
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
@@ -327,7 +454,7 @@ def encode(message: Message) -> bytes:
         TypeError: if a field has a value of a type that cannot be sent.
         OverflowError: if an integer needs more than 64 bits.
     """
-    values = [getattr(message, field.name) for field in fields(message)]
+    values = [getattr(message, one.name) for one in fields(message)]
     return pack([_NUMBERS[type(message)], *values])
 
 

@@ -14,6 +14,7 @@ from penstock.dataflow.metrics import (
     LATE_RECORDS_DROPPED,
     LATE_RECORDS_TO_SIDE_OUTPUT,
     LINES_SKIPPED,
+    MESSAGES_SKIPPED,
     TIMERS_NOT_FIRED,
     WINDOWS_NOT_FIRED,
 )
@@ -41,6 +42,11 @@ def _skipped(number: int, operator: str) -> str:
     return f"{lines} skipped by {operator!r}: the log shows the first of each file"
 
 
+def _undecoded(number: int, operator: str) -> str:
+    messages = _counted(number, "bad message was", "bad messages were")
+    return f"{messages} skipped by {operator!r}: the log shows the first of each split"
+
+
 def _unfired(number: int, operator: str) -> str:
     windows = _counted(number, "window", "windows")
     return (
@@ -53,6 +59,7 @@ def _unfired(number: int, operator: str) -> str:
 _LOSSES: Mapping[str, Callable[[int, str], str]] = {
     LATE_RECORDS_DROPPED: _late,
     LINES_SKIPPED: _skipped,
+    MESSAGES_SKIPPED: _undecoded,
     WINDOWS_NOT_FIRED: _unfired,
 }
 

@@ -1,7 +1,7 @@
 """Find the record classes that the functions of a program mention.
 
 A function mentions a class if the class is in its globals, its closure or its annotations. Record
-classes are dataclasses, named tuples and enums.
+classes are dataclasses, named tuples, enums and structs of msgspec.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from penstock.dataflow.functions import Function
 from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.runtime.serialization.class_serializers import why_unsupported
-from penstock.runtime.serialization.record_schemas import name_of
+from penstock.runtime.serialization.record_schemas import is_struct, name_of
 
 #: The maximum depth of the search through values inside other values, in levels.
 MAX_DEPTH = 6
@@ -34,7 +34,12 @@ def record_classes(graph: JobGraph, registered: Iterable[type]) -> list[type]:
     if another class has the same name.
     """
     # An operation may bring classes of its own, such as the windows that a window function sees.
+    # A source may have a side output whose tag names the class of its records.
     brought = [getattr(one.function, "record_classes", ()) for one in graph.operators]
+    brought += [
+        [tag.type_info for tag in one.spec.source_tags if isinstance(tag.type_info, type)]
+        for one in graph.operators
+    ]
     found = list(dict.fromkeys([*registered, *chain.from_iterable(brought)]))
     search = _Search()
     for operator in graph.operators:
@@ -122,4 +127,5 @@ def _is_record_class(cls: type) -> bool:
         dataclasses.is_dataclass(cls)
         or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
         or (issubclass(cls, enum.Enum) and bool(cls.__members__))
+        or (is_struct(cls) and bool(cls.__struct_fields__))  # type: ignore[attr-defined]
     )

@@ -14,11 +14,24 @@ from typing import Any
 
 from penstock.dataflow.errors import PenstockError, ProtocolError
 from penstock.runtime.control.packing import build_from_map, pack, unpack
+from penstock.runtime.control.state_queries import StateQuery
 from penstock.version import VERSION
 
 
 class Refused(PenstockError):
     """The job service refuses a request. The client receives the message of this error."""
+
+
+class UnknownJob(Refused):
+    """The job service has no job with the id of the request."""
+
+
+class UnknownName(Refused):
+    """A job has no operator or no state of the name in the request."""
+
+
+class Conflict(Refused):
+    """The job service refuses a request because of the state that the job is in."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +43,65 @@ class Submit:
         folder: the working directory of its JobManager process.
         job: the first frame to send to that process, from `encode_job`.
         checkpoint_dir: the job's checkpoint folder, as an absolute path; empty if it has none.
+        parallelism, max_parallelism: the parallelism of the job, and the upper limit for it.
+        fixed_slots: the highest parallelism that the program gives to an operator of its own, which
+            a change of the job's parallelism leaves as it is; 0 if there is none.
+        memory_bytes: the memory that the service keeps free for the job; 0 for the default of the
+            service.
+        submission: the text by which the service knows a job that it has submitted itself; see
+            `SubmitScript`.
     """
 
     name: str
     folder: str
     job: bytes
     checkpoint_dir: str = ""
+    parallelism: int = 1
+    max_parallelism: int = 128
+    fixed_slots: int = 0
+    memory_bytes: int = 0
+    submission: str = ""
+
+
+#: The environment variable from which `submit` takes the text `submission`.
+SUBMISSION_VARIABLE = "PENSTOCK_SUBMISSION"
+
+
+@dataclass(frozen=True)
+class SubmitScript:
+    """Requests to run a job file up to its `execute`, and to submit the program.
+
+    The file runs in a process of its own. If it fails, its traceback is the reason of the refusal.
+
+    Arguments:
+        path: the path of the job file.
+        options: the options of `penstock submit`, such as `["--parallelism", "2"]`.
+        arguments: the arguments of the job file.
+        folder: the working directory; empty for the folder of the job file.
+    """
+
+    path: str
+    options: list[str]
+    arguments: list[str]
+    folder: str = ""
 
 
 @dataclass(frozen=True)
 class ListJobs:
-    """Requests the `JobRecord`s of all jobs."""
+    """Requests the `JobRecord`s of all jobs.
+
+    Arguments:
+        activity: whether each record has its `JobActivity` with it, as `activity`.
+    """
+
+    activity: bool = False
+
+
+@dataclass(frozen=True)
+class Show:
+    """Requests the `JobDetails` of a job."""
+
+    id: str
 
 
 @dataclass(frozen=True)
@@ -48,11 +109,166 @@ class Cancel:
     """Requests to stop a job after a final snapshot, or to kill it at once if `now` is true."""
 
     id: str
-    now: bool
+    now: bool = False
 
 
-Request = Submit | ListJobs | Cancel
-_REQUESTS: dict[str, type[Request]] = {"submit": Submit, "list": ListJobs, "cancel": Cancel}
+@dataclass(frozen=True)
+class Stop:
+    """Requests to stop a job with a savepoint. The answer names the savepoint."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """Requests a savepoint of a job, which goes on.
+
+    Arguments:
+        id: the id of the job.
+        timeout_seconds: the time after which the service no longer waits for the savepoint.
+    """
+
+    id: str
+    timeout_seconds: float = 600.0
+
+
+@dataclass(frozen=True)
+class QueryState:
+    """Requests entries of the keyed state of a running job.
+
+    Arguments:
+        id: the id of the job.
+        operator, state, keys, prefix, top, by, limit: as in `StateQuery`.
+    """
+
+    id: str
+    operator: str
+    state: str
+    keys: list[bytes]
+    prefix: str | None = None
+    top: int = 0
+    by: str = "value"
+    limit: int = 100
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """Requests to stop a job with a savepoint, and to start it with another parallelism."""
+
+    id: str
+    parallelism: int
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """Requests to stop a job with a savepoint, and to start another program from there.
+
+    If the new program fails before its first snapshot, the old one is started again.
+
+    Arguments:
+        id: the id of the job.
+        name, folder, job, parallelism, max_parallelism, fixed_slots: as in `Submit`, for the new
+            program.
+        has_checkpoints: whether the new program takes checkpoints. Otherwise it counts as good when
+            it processes records.
+    """
+
+    id: str
+    name: str
+    folder: str
+    job: bytes
+    parallelism: int = 1
+    max_parallelism: int = 128
+    fixed_slots: int = 0
+    has_checkpoints: bool = True
+
+
+@dataclass(frozen=True)
+class UpgradeScript:
+    """Requests to replace the program of a job by that of a job file, as `Upgrade` does.
+
+    Arguments:
+        id: the id of the job.
+        path, arguments, folder: as in `SubmitScript`.
+        options: the options of `penstock upgrade`, such as `["--allow-dropped"]`.
+    """
+
+    id: str
+    path: str
+    options: list[str]
+    arguments: list[str]
+    folder: str = ""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Requests to start a job from its newest snapshot. A running job is stopped before."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class Logs:
+    """Requests the log of a job.
+
+    Arguments:
+        id: the id of the job.
+        offset: the number of bytes to skip at the beginning; below 0, the number of last lines.
+        follow: whether to wait for more until the job has ended.
+    """
+
+    id: str
+    offset: int = 0
+    follow: bool = False
+
+
+@dataclass(frozen=True)
+class Events:
+    """Requests the events of a job.
+
+    Arguments:
+        id: the id of the job.
+        after: the `seq` of the last event that the client has received; 0 for all.
+        follow: whether to wait for more until the job has ended.
+    """
+
+    id: str
+    after: int = 0
+    follow: bool = False
+
+
+Request = (
+    Submit
+    | SubmitScript
+    | ListJobs
+    | Show
+    | Cancel
+    | Stop
+    | Savepoint
+    | QueryState
+    | Rescale
+    | Upgrade
+    | UpgradeScript
+    | Restart
+    | Logs
+    | Events
+)
+_REQUESTS: dict[str, type[Request]] = {
+    "submit": Submit,
+    "submit script": SubmitScript,
+    "list": ListJobs,
+    "show": Show,
+    "cancel": Cancel,
+    "stop": Stop,
+    "savepoint": Savepoint,
+    "query": QueryState,
+    "rescale": Rescale,
+    "upgrade": Upgrade,
+    "upgrade script": UpgradeScript,
+    "restart": Restart,
+    "logs": Logs,
+    "events": Events,
+}
 _NAMES = {cls: name for name, cls in _REQUESTS.items()}
 
 
@@ -73,11 +289,16 @@ class JobRequest:
     options: dict[str, Any]
 
 
+#: How the frame of a `StateQuery` to a running job begins.
+_QUERY = "query"
+
+
 class Order(Enum):
     """An order that a client sends to a running job."""
 
     STOP = "stop"
     SAVEPOINT = "savepoint"
+    PROFILE = "profile"
 
 
 def versions() -> list[str]:
@@ -88,7 +309,24 @@ def versions() -> list[str]:
 
 def encode_request(request: Request) -> bytes:
     """Return a request to the job service as bytes."""
-    return pack({"do": _NAMES[type(request)], "versions": versions(), **asdict(request)})
+    return pack({"versions": versions(), **request_map(request)})
+
+
+def request_map(request: Request) -> dict[str, Any]:
+    """Return a request as a map of plain values, which `request_of` reads."""
+    return {"do": _NAMES[type(request)], **asdict(request)}
+
+
+def request_of(wire: dict[Any, Any]) -> Request:
+    """Return the request in a map.
+
+    Raises:
+        Refused: if the request is malformed.
+    """
+    try:
+        return build_from_map(_kind(wire.get("do")), wire)
+    except ProtocolError as error:
+        raise Refused(f"the job manager cannot read the request: {error}") from error
 
 
 def decode_request(data: bytes) -> Request:
@@ -107,9 +345,9 @@ def decode_request(data: bytes) -> Request:
                 f"{' and '.join(theirs) if named else 'an older version'}; "
                 f"code can only go between equal versions"
             )
-        return build_from_map(_kind(wire.get("do")), wire)
     except ProtocolError as error:
         raise Refused(f"the job manager cannot read the request: {error}") from error
+    return request_of(wire)
 
 
 def encode_job(request: JobRequest) -> bytes:
@@ -125,18 +363,23 @@ def decode_job(data: bytes) -> JobRequest:
     return build_from_map(JobRequest, _map(data))
 
 
-def encode_order(order: Order) -> bytes:
-    """Return an order to a running job as bytes."""
+def encode_order(order: Order | StateQuery) -> bytes:
+    """Return an order or a query to a running job as bytes."""
+    if isinstance(order, StateQuery):
+        return pack({"do": _QUERY, **asdict(order)})
     return pack({"do": order.value})
 
 
-def decode_order(data: bytes) -> Order:
-    """Return the order of a client to a running job.
+def decode_order(data: bytes) -> Order | StateQuery:
+    """Return the order or the query of a client to a running job.
 
     Raise `ProtocolError` if the frame is malformed.
     """
+    wire = _map(data)
+    if wire.get("do") == _QUERY:
+        return build_from_map(StateQuery, wire)
     try:
-        return Order(_map(data).get("do"))
+        return Order(wire.get("do"))
     except ValueError as error:
         raise ProtocolError(f"malformed request: {data[:40]!r}") from error
 

@@ -13,6 +13,7 @@ LEVELS = {
     "note": logging.WARNING,
     "restarting": logging.WARNING,
     "restarted": logging.INFO,
+    "slots": logging.WARNING,
     "giving_up": logging.ERROR,
     "finished": logging.WARNING,
     "warning": logging.WARNING,
@@ -34,13 +35,18 @@ class WarningTexts:
             case "note":
                 return [f"note: {event['text']}"]
             case "restarting":
-                return [f"restarting in {event['delay_seconds']:g} s: {self._cause(event)}"]
+                what = f"restarting{_region(event)} in {event['delay_seconds']:g} s"
+                return [f"{what}: {self._cause(event)}"]
             case "restarted":
                 where = "from the beginning"
                 if event["snapshot"] is not None:
                     where = f"from snapshot {event['snapshot']}"
                 then = f"; the next snapshot has the number {event['next_number']}"
-                return [f"restarted {where} after {event['seconds']:.2f} s" + then]
+                what = f"restarted{_region(event)} {where}"
+                return [f"{what} after {event['seconds']:.2f} s{then}"]
+            case "slots":
+                count = f"{event['slots']} of {event['wanted']} workers"
+                return [f"the job continues with {count}: {event['reason']}"]
             case "giving_up":
                 return [f"giving up: {event['reason']}"]
             case "warning":
@@ -55,3 +61,8 @@ class WarningTexts:
             return f"as before: {sentence}"
         self._last = sentence
         return "\n    ".join([sentence, *details.splitlines()])
+
+
+def _region(event: dict[str, Any]) -> str:
+    """Return the region that restarts alone, as a part of a sentence."""
+    return f" the region of {event['region']!r}" if "region" in event else ""

@@ -1,14 +1,12 @@
-"""The dispatcher: takes jobs, and runs each in a JobManager process of its own.
+"""The dispatcher: serves the operations on jobs, and runs each job in a process of its own.
 
-It forwards orders to the JobManagers and events to the clients, and keeps a record of each job in a
-state folder. Three rules hold:
+It is a control plane only. These rules hold:
 
 * Each state folder has one dispatcher, which locks the folder with `flock`.
 * The dispatcher decodes no byte of a connection before its peer has proved that it knows the
   token. Only the folder's owner can read the token.
-* A JobManager does not live much longer than the dispatcher. When the socket between them closes,
-  the JobManager stops its job with a last snapshot. The next dispatcher finds the job's record
-  and marks it "lost".
+* A JobManager lives on when the dispatcher ends or is killed. The next dispatcher finds it by the
+  socket of its job, and goes on (`control_plane.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +15,7 @@ import contextlib
 import errno
 import os
 import signal
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
@@ -27,22 +24,13 @@ from penstock.dataflow.errors import PenstockError, StoreError
 from penstock.runtime.control.admission import Admission
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.packing import pack_event
-from penstock.runtime.control.requests import (
-    Cancel,
-    ListJobs,
-    Order,
-    Refused,
-    Request,
-    Submit,
-    decode_request,
-)
-from penstock.runtime.dispatcher.job_registry import JobRegistry
-from penstock.runtime.dispatcher.job_runner import JobRunner
+from penstock.runtime.control.requests import Refused, Request, Submit, decode_request
+from penstock.runtime.dispatcher.answers import answers
+from penstock.runtime.dispatcher.control_plane import ControlPlane
+from penstock.runtime.dispatcher.job_queue import Limits
 from penstock.runtime.dispatcher.state_folder import StateFolder
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 
-#: The interval at which changed records of jobs are saved, in seconds.
-SAVE_SECONDS = 1.0
 #: The time for which a stopping dispatcher waits until all clients have received the end of their
 #: jobs, in seconds.
 FOLLOWERS_SECONDS = 1.0
@@ -57,6 +45,9 @@ class Dispatcher:
         host: the TCP address to listen on.
         report: called with each line that reports an event, such as the start of a job.
         log_level: the log level of jobs that set none: a name of `logging`, such as "INFO".
+        limits: the limits of all running jobs together.
+        beside: runs beside the jobs until it is cancelled, and gets the operations on jobs. It is
+            started before the address is published.
     """
 
     def __init__(
@@ -66,20 +57,23 @@ class Dispatcher:
         host: str = "127.0.0.1",
         report: Callable[[str], None] = lambda _: None,
         log_level: str = "INFO",
+        limits: Limits = Limits(),  # noqa: B008  (it is frozen)
+        beside: Callable[..., Awaitable[object]] | None = None,
     ) -> None:
         self._folder = folder
+        self._beside = beside
         self._port = port
         self._host = host
         self._report = report
-        self._log_level = log_level
-        self._registry = JobRegistry(folder.jobs, report)
-        self._running: dict[str, JobRunner] = {}
-        self._stopping = False
+        self.control = ControlPlane(folder, limits, report, log_level)
         #: The number of clients that receive the events of a job.
         self._following = 0
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT, then stop each job with a last snapshot.
+        """Serve until a signal comes.
+
+        After SIGTERM, the jobs go on without the dispatcher. After SIGINT, which is Ctrl-C, each
+        job is stopped with a last snapshot before the dispatcher ends.
 
         Raises:
             StoreError: if the state folder cannot be used.
@@ -88,26 +82,27 @@ class Dispatcher:
         require_open_files(PROCESS_FILES, "the job manager")
         self._folder.open()
         try:
-            try:
-                self._registry.load()
-                self._admission = Admission(self._folder.new_token())
-            except OSError as error:
-                raise StoreError(
-                    f"cannot use the state folder: {error.strerror}", self._folder.root
-                ) from error
-            listener, address = await self._listen()
             with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-                self._folder.publish_address(address)
-                self._report(
-                    f"job manager at {address}, pid {os.getpid()}, state in {self._folder.root}"
-                )
                 async with trio.open_nursery() as nursery:
-                    self._nursery = nursery
+                    try:
+                        await nursery.start(self.control.run)
+                        self._admission = Admission(self._folder.new_token())
+                    except OSError as error:
+                        raise StoreError(
+                            f"cannot use the state folder: {error.strerror}", self._folder.root
+                        ) from error
+                    listener, address = await self._listen()
+                    if self._beside is not None:
+                        await nursery.start(self._beside, self.control)
+                    self._folder.publish_address(address)
+                    self._report(
+                        f"job manager at {address}, pid {os.getpid()}, state in {self._folder.root}"
+                    )
                     nursery.start_soon(trio.serve_listeners, self._serve, [listener])
-                    nursery.start_soon(self._save_changes)
-                    await anext(signals)
-                    nursery.start_soon(self._kill_on_signal, signals)
-                    await self._stop_all()
+                    if await anext(signals) == signal.SIGINT:
+                        nursery.start_soon(self._kill_on_signal, signals)
+                        await self.control.stop_all()
+                        await self._send_ends()
                     nursery.cancel_scope.cancel()
         finally:
             self._folder.close()
@@ -132,23 +127,14 @@ class Dispatcher:
 
     # ---- stopping
 
-    async def _stop_all(self) -> None:
-        self._stopping = True
-        if self._running:
-            names = ", ".join(self._running)
-            self._report(f"stopping the running jobs ({names}); a second signal kills them")
-        for runner in list(self._running.values()):
-            await runner.order(Order.STOP)
-        for runner in list(self._running.values()):
-            await runner.ended.wait()
+    async def _send_ends(self) -> None:
         with trio.move_on_after(FOLLOWERS_SECONDS):
             while self._following:
                 await trio.sleep(0.01)
 
     async def _kill_on_signal(self, signals: Any) -> None:
         async for _ in signals:
-            for runner in self._running.values():
-                runner.kill()
+            self.control.kill_all()
 
     # ---- clients
 
@@ -165,75 +151,29 @@ class Dispatcher:
                 try:
                     await self._answer(frames, decode_request(request))
                 except Refused as refusal:
-                    await self._reply(frames, {"event": "refused", "reason": str(refusal)})
+                    await self._reply(frames, "refused", reason=str(refusal))
 
     async def _answer(self, frames: Frames, request: Request) -> None:
-        match request:
-            case Submit():
-                await self._submit(frames, request)
-            case ListJobs():
-                await trio.to_thread.run_sync(self._registry.examine_lost)
-                jobs = [asdict(record) for record in self._registry.records]
-                await self._reply(frames, {"event": "jobs", "jobs": jobs})
-            case Cancel(id, now):
-                await self._cancel(frames, id, now)
+        if isinstance(request, Submit):
+            await self._submit(frames, request)
+            return
+        async with contextlib.aclosing(answers(self.control, request)) as found:
+            async for answer in found:
+                await frames.send(pack_event(answer))
 
-    async def _reply(self, frames: Frames, event: dict[str, Any]) -> None:
-        await frames.send(pack_event(event))
+    async def _reply(self, frames: Frames, event: str, **fields: Any) -> None:
+        await frames.send(pack_event({"event": event, **fields}))
 
     async def _submit(self, frames: Frames, request: Submit) -> None:
-        if self._stopping:
-            raise Refused("the job manager is stopping and takes no more jobs")
-        record = self._registry.create(request.name, request.folder, request.checkpoint_dir)
-        try:
-            runner = await JobRunner.start(record, self._registry, self._log_level)
-        except OSError as error:
-            raise Refused(f"the job cannot be started: {error}") from error
-        self._running[record.id] = runner
-        events = runner.follow()
-        self._nursery.start_soon(self._run, runner, request.job)
-        self._report(f"job {record.id} ({record.name}): started with JobManager pid {record.pid}")
-        await self._reply(frames, {"event": "submitted", "id": record.id, "log": record.log})
-        await self._forward(events, frames)
-
-    async def _forward(self, events: trio.MemoryReceiveChannel[bytes], frames: Frames) -> None:
-        """Send the events of a job to a client, until the job has ended."""
-        self._following += 1
-        try:
-            async with events:
-                async for frame in events:
-                    await frames.send(frame)
-        finally:
-            self._following -= 1
-
-    async def _cancel(self, frames: Frames, id: str, now: bool) -> None:
-        runner = self._running.get(id)
-        if runner is None:
-            record = self._registry.get(id)
-            if record is None:
-                raise Refused(f"there is no job {id}; see penstock list")
-            raise Refused(f"job {id} does not run: it is {record.state}")
-        if now:
-            runner.kill()
-        else:
-            await runner.order(Order.STOP)
-        await runner.ended.wait()
-        await self._reply(frames, {"event": "cancelled", **asdict(runner.record)})
-
-    # ---- jobs
-
-    async def _run(self, runner: JobRunner, request: bytes) -> None:
-        """Run a job until it has ended, and remove old records then."""
-        record = runner.record
-        await runner.run(request)
-        self._report(f"job {record.id} ({record.name}): {record.state}")
-        del self._running[record.id]
-        runner.ended.set()
-        self._registry.forget_old(self._running)
-
-    async def _save_changes(self) -> None:
-        while True:
-            # A record is not saved at each snapshot, since a job may take many in a second.
-            await trio.sleep(SAVE_SECONDS)
-            for runner in self._running.values():
-                runner.save_changes()
+        record = await self.control.submit(request)
+        async with self.control.following(record.id) as events:
+            await self._reply(frames, "submitted", id=record.id, log=record.log)
+            if record.waiting:
+                await self._reply(frames, "queued", reason=record.waiting)
+            self._following += 1
+            try:
+                if events is not None:
+                    async for event in events:
+                        await frames.send(pack_event(event))
+            finally:
+                self._following -= 1

@@ -16,8 +16,11 @@ import stat
 from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
-from penstock.runtime.dispatcher.private_files import open_private, read_private, replace_private
+from penstock.runtime.system.private_files import open_private, read_private, replace_private
 from penstock.runtime.system.unix_sockets import MAX_SOCKET_PATH, UnixSockets
+
+#: The folder of the tokens of the HTTP API, which also programs without a service have.
+TOKEN_FOLDER = "http"
 
 
 class StateFolder:
@@ -73,7 +76,8 @@ class StateFolder:
             raise StoreError("the state folder belongs to another user", self.root)
         # A folder with other files may serve another purpose, so neither its mode nor its content
         # is changed.
-        if any(self.root.iterdir()) and not (self.root / "lock").exists():
+        names = {path.name for path in self.root.iterdir()}
+        if names - {TOKEN_FOLDER} and not (self.root / "lock").exists():
             raise StoreError(
                 "the folder holds other files and is no state folder of Penstock; give an empty "
                 "or a new one",

@@ -8,30 +8,33 @@ JobManager as a process of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import trio
 
-from penstock.dataflow.config import (
-    CheckpointingMode,
-    JobConfig,
-    RestartStrategy,
-    RuntimeExecutionMode,
-)
+from penstock.dataflow.config import JobConfig, RestartStrategy, RuntimeExecutionMode
 from penstock.dataflow.config.checkpoint_retention import ExternalizedCheckpointRetention
-from penstock.dataflow.errors import GraphError, PenstockError, StoreError
+from penstock.dataflow.errors import PenstockError, StoreError
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
-from penstock.dataflow.sink import Sink
+from penstock.dataflow.sink import CommitterContext
 from penstock.runtime.control.failures import ConnectionLost
-from penstock.runtime.control.job_code import JobCode, unpack
-from penstock.runtime.jobmanager.attempt.deployment import Deployment
+from penstock.runtime.control.job_code import unpack
+from penstock.runtime.jobmanager.attempt.deployment import Deployment, Rejoining
 from penstock.runtime.jobmanager.attempt.execution_attempt import ExecutionAttempt
+from penstock.runtime.jobmanager.attempt.rescaling import Rescaling
+from penstock.runtime.jobmanager.attempt.state_queries import StateQueries
 from penstock.runtime.jobmanager.attempt.worker_connection import WorkerLost
-from penstock.runtime.jobmanager.job_settings import JobOutcome, JobSettings
-from penstock.runtime.jobmanager.reporting.event_time_reports import EventTimeReports
+from penstock.runtime.jobmanager.job_settings import (
+    JobOutcome,
+    JobSettings,
+    checkpoint_interval,
+    keeps_state,
+)
 from penstock.runtime.jobmanager.reporting.job_events import (
     GivingUp,
     JobEvent,
@@ -40,24 +43,30 @@ from penstock.runtime.jobmanager.reporting.job_events import (
     Note,
     Restarted,
     Restarting,
+    Resumed,
+    SlotsChanged,
+    StragglerFound,
 )
 from penstock.runtime.jobmanager.reporting.job_history import JobHistory
-from penstock.runtime.jobmanager.reporting.job_metrics import JobMetrics
+from penstock.runtime.jobmanager.reporting.metric_reports import MetricReports
 from penstock.runtime.jobmanager.restart_backoff import DEFAULT, RestartBackoff
+from penstock.runtime.jobmanager.restart_parts import choose_regions, note_standby
+from penstock.runtime.jobmanager.slot_scaling import SlotScaling
 from penstock.runtime.jobmanager.snapshots.job_store import JobStore
-from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits
+from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits, sinks_of
 from penstock.runtime.jobmanager.snapshots.restore_planner import RestorePlan, RestorePlanner
 from penstock.runtime.jobmanager.snapshots.restored_snapshot import RestoredSnapshot
 from penstock.runtime.jobmanager.snapshots.snapshot_publisher import SnapshotPublisher
+from penstock.runtime.jobmanager.snapshots.store_choice import note_local_output, open_store
+from penstock.runtime.jobmanager.takeover.adoption import Adoption
+from penstock.runtime.jobmanager.takeover.decision import TakeOverFailed
+from penstock.runtime.jobmanager.takeover.rejoin_server import RejoinServer
+from penstock.runtime.jobmanager.takeover.start import RunStart
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.system.system import System
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
-from penstock.snapshot.storage.ownership import remove_attempts, remove_work
+from penstock.snapshot.storage.ownership import remove_attempt, remove_attempts, remove_work
 from penstock.snapshot.storage.store import Store
-
-#: The interval of commits, in seconds, in a job without checkpoints that sends results to its
-#: client.
-COMMIT_SECONDS = 0.2
 
 
 class JobManager:
@@ -77,17 +86,17 @@ class JobManager:
         system: System,
         settings: JobSettings,
         observe: Callable[[JobEvent], None] = lambda _: None,
-        store: Callable[[Path], Store] = Store,
+        store: Callable[[Path], Store] | None = None,
     ) -> None:
-        self.code = unpack(packed_code)
+        self.code = unpack(packed_code, settings.parallelism)
         self.plan = compile_graph(self.code.graph, self.config)
-        self.metrics = JobMetrics(self.plan)
-        self._event_time = self._event_time_reports()
+        self._reports = MetricReports(self.plan, self.config)
+        self.queries = StateQueries(self._observe)
         self._packed_code = packed_code
         self._system = system
         self._observe_event = observe
-        self._interval = _interval(self.config, settings)
-        self._allow_dropped = settings.allow_dropped
+        self._interval = checkpoint_interval(self.config, settings)
+        self._allow_dropped, self._sink_markers = settings.allow_dropped, settings.sink_markers
         self._python_files, self._python = settings.python_files, settings.python
         self._temporary: TemporaryFolder | None = None
         if self.config.checkpoint_dir is None:
@@ -95,8 +104,9 @@ class JobManager:
             root = self._temporary.path
         else:
             root = Path(self.code.folder) / self.config.checkpoint_dir
-        self.store = JobStore(store(root), system.offload, _keeps_state(self.config, settings))
-        sinks = _sinks(self.code, self.plan)
+        files = open_store(root, self.config, settings) if store is None else store(root)
+        self.store = JobStore(files, system.offload, keeps_state(self.config, settings))
+        sinks = sinks_of(self.code, self.plan)
         names = {info.uid: info.name for info in self.plan.operators}
         self._commits = PendingCommits(
             sinks, names, self.plan.former_uids, system.offload, self.store.record_confirmed
@@ -104,8 +114,8 @@ class JobManager:
         self._planner = RestorePlanner(
             self.code, self.plan, settings, self.store.files, sinks, self._commits
         )
-        self._lineage = ""
-        self._history = JobHistory()
+        self._start = RunStart(self._planner, packed_code, system.offload, self._observe)
+        self._lineage, self._history = "", JobHistory()
         self._attempt: ExecutionAttempt | None = None
         #: Whether an attempt of this run, or of the run that it resumes, has processed records.
         self._began = False
@@ -116,6 +126,13 @@ class JobManager:
         self._restarted_to_stop = False
         #: The event that `stop` sets. It ends the pause before a restart.
         self._stop_requested = trio.Event()
+        #: Receives the offers of the workers of an earlier JobManager; None without a supervisor.
+        self._rejoin_server: RejoinServer | None = None
+        self._rejoining: Rejoining | None = None
+        if settings.rejoin_address and self.config.rejoin_timeout_seconds:
+            self._rejoining = Rejoining(
+                settings.rejoin_address, settings.rejoin_token, self.config.rejoin_timeout_seconds
+            )
         #: Whether the next attempt must take a savepoint that was requested before.
         self._savepoint_wanted = False
 
@@ -134,7 +151,9 @@ class JobManager:
             await offload(lambda: files.open(self.config.name))
             await offload(files.lock)
             try:
-                outcome = await self._run(await offload(self._planner.plan))
+                outcome = await self._run(
+                    *await self._start.plan(self._rejoin_server, self.plan.slots)
+                )
                 if not outcome.stopped and self._retention.deletes_when_cancelled:
                     await self._remove_checkpoints()
                 return outcome
@@ -146,13 +165,27 @@ class JobManager:
                 raise
             finally:
                 with trio.CancelScope(shield=True):
-                    await offload(partial(remove_work, files.paths))
+                    await self._commits.close()
+                    await offload(self._unless_replaced(partial(remove_work, files.paths)))
                     await offload(files.unlock)
         finally:
             self._system.transport.close()
             if self._temporary is not None:
                 with trio.CancelScope(shield=True):
                     await offload(self._temporary.remove)
+
+    def _unless_replaced(self, remove: Callable[[], None]) -> Callable[[], None]:
+        """Return a function that removes working folders if this process has the lock.
+
+        Otherwise another JobManager has taken the job over, and its workers use the folders.
+        """
+
+        def remove_own() -> None:
+            with suppress(StoreError):
+                self.store.files.require_lock()
+                remove()
+
+        return remove_own
 
     @property
     def _retention(self) -> ExternalizedCheckpointRetention:
@@ -166,12 +199,18 @@ class JobManager:
         except StoreError as error:
             self._observe(Note(f"the checkpoints could not be removed: {error}"))
 
+    def take_workers_from(self, server: RejoinServer) -> None:
+        """Let the workers of an earlier JobManager of this run offer their tasks to a server.
+
+        If all of them are intact, the job continues with them.
+        """
+        self._rejoin_server = server
+
     def stop(self) -> None:
         """End the job with a last snapshot, if its snapshots hold state.
 
-        In batch mode there is no such snapshot: the job ends, and publishes nothing.
-        If a worker is lost meanwhile, the job is restarted once and then stopped. Any other failure
-        ends the job. During the pause before a restart, the job ends without a last snapshot.
+        In batch mode the job just ends. If a worker is lost meanwhile, the job is restarted once
+        and then stopped. Any other failure ends it, and a stop during the pause before a restart.
         """
         self._stopping = True
         self._stop_requested.set()
@@ -187,6 +226,11 @@ class JobManager:
         else:
             self._savepoint_wanted = True
 
+    def profile(self) -> None:
+        """Request the call stacks of all workers. There are none between two attempts."""
+        if self._attempt is not None:
+            self._attempt.profile()
+
     @property
     def _is_batch(self) -> bool:
         """Whether the job runs in batch mode, in which the only snapshot is the last one."""
@@ -197,50 +241,67 @@ class JobManager:
 
         They name the workers whose task loop has not reported for a while.
         """
-        metrics = self.metrics
-        busy = [] if self._attempt is None else self._attempt.workers.busy()
-        return JobFigures(metrics.operators(), metrics.loops(), metrics.metrics(), busy)
+        metrics = self._reports.metrics
+        busy = [] if self._attempt is None else self._attempt.busy()
+        return JobFigures(
+            metrics.operators(),
+            metrics.loops(),
+            metrics.metrics(),
+            busy,
+            metrics.tasks(),
+            metrics.subtasks(),
+        )
 
     def outcome(self) -> JobOutcome:
         """Return the outcome of the job so far, with the figures of its report."""
         return JobOutcome(
             stopped=self._stopping,
-            operators=self.metrics.operators(),
+            operators=self._reports.metrics.operators(),
             lineage=self._lineage,
-            peak_bytes=list(self.metrics.peaks.values()),
-            loops=self.metrics.loops(),
-            metrics=self.metrics.metrics(),
+            peak_bytes=list(self._reports.metrics.peaks.values()),
+            loops=self._reports.metrics.loops(),
+            metrics=self._reports.metrics.metrics(),
             **self._history.figures(),
         )
 
     def _observe(self, event: JobEvent) -> None:
         if isinstance(event, JobSnapshotCompleted):
             self._history.add_snapshot(event.figures)
+        elif isinstance(event, StragglerFound):
+            self._history.add_straggler(event.straggler)
+        elif isinstance(event, SlotsChanged):
+            self._history.add_rescale(event.slots, event.wanted, event.reason)
         self._observe_event(event)
-
-    def _event_time_reports(self) -> EventTimeReports:
-        # In batch mode, all windows fire at the end of the input.
-        stall_seconds = 0.0 if self._is_batch else self.config.watermark_warning_seconds
-        return EventTimeReports(self.plan, stall_seconds)
 
     # ---- attempts
 
-    async def _run(self, start: RestorePlan) -> JobOutcome:
+    async def _run(self, start: RestorePlan, adoption: Adoption | None) -> JobOutcome:
         """Run attempts until one finishes the job, or the job may not be restarted."""
         self.plan, self._lineage = start.plan, start.lineage
-        self.metrics = JobMetrics(self.plan)
-        self._event_time = self._event_time_reports()
+        self._reports = MetricReports(self.plan, self.config)
+        self._commits.begin(self._committer_context(start), self._sink_markers)
         for event in start.events():
-            self._observe(event)
+            if adoption is None or not isinstance(event, Resumed):
+                self._observe(event)
         restored = start.restored
         if self._is_batch and restored is not None:
-            self._require_finished(restored)
+            restored.require_finished()
         if finished := start.own and restored is not None and restored.manifest.finished:
             self._observe(Note("the job had already read all of its input"))
         # The run that took the snapshot has processed records, with these sources and sinks.
         self._began = restored is not None
         publisher = self._publisher(start)
         backoff = RestartBackoff(self._strategy())
+        regions = choose_regions(self.code, self.plan, self.store.keep, self._system, self._observe)
+        note_standby(self.config, self._python, self._system, self._observe)
+        note_local_output(self.code, self.plan, self._observe)
+        scaling = SlotScaling(
+            self.config, regions, self._planner.misfit, self._system, self._observe
+        )
+        if adoption is not None and len(regions) > 1:
+            await adoption.refuse()
+            await self._start.go_without_workers(start, "their regions restart alone")
+            adoption = None
         while True:
             try:
                 if self._history.restart_count:
@@ -248,28 +309,42 @@ class JobManager:
                 else:
                     await self._commits.commit()
                 if not finished:
-                    await self._run_attempt(publisher, restored)
+                    adopted, adoption = adoption, None
+                    await self._run_attempt(publisher, backoff, scaling, restored, adopted)
                 if finished or publisher.finished:
                     await self._commits.finish(self._lineage)
                 return self.outcome()
+            except TakeOverFailed as error:
+                await self._start.go_without_workers(start, str(error))
             except PenstockError as error:
+                if adoption is not None:
+                    # The output of the newest snapshot could not be published.
+                    await adoption.refuse()
+                    adoption = None
                 if self._attempt is not None and self._attempt.checkpoints.savepoint_pending:
                     self._savepoint_wanted = True  # the next attempt takes the savepoint
                 self._attempt = None
-                delay = self._restart_delay(error, backoff, publisher)
-                if delay is None or (self._stopping and not self._restarts_to_stop(error)):
-                    raise
+                delay = scaling.restart_delay(error, self._system.clock())
+                if delay is None:
+                    delay = self._restart_delay(error, backoff, publisher)
+                    if delay is None or (self._stopping and not self._restarts_to_stop(error)):
+                        raise
+                # A job that is stopping is restarted once, so only another request ends it.
+                self._stop_requested = trio.Event()
                 if await self._pause(error, delay):
                     return self.outcome()
 
-    def _require_finished(self, restored: RestoredSnapshot) -> None:
-        """Check that a job in batch mode does not resume in the middle of its input."""
-        if not restored.manifest.finished:
-            raise GraphError(
-                f"a job in batch mode reads all of its input, and cannot resume from snapshot "
-                f"{restored.manifest.number}, which was taken in the middle: run it without "
-                f"--resume, or in streaming mode"
-            )
+    def _committer_context(self, start: RestorePlan) -> CommitterContext:
+        """Return what the committers of all sinks must know of this run."""
+        restored = None if start.restored is None else start.restored.manifest
+        age = 0 if restored is None else self._system.wall_clock() - restored.created_ms
+        return CommitterContext(
+            name="",
+            lineage=start.lineage,
+            restored=restored.number if restored is not None and start.own else 0,
+            age_seconds=age / 1000,
+            staging=start.staging,
+        )
 
     def _publisher(self, start: RestorePlan) -> SnapshotPublisher:
         return SnapshotPublisher(
@@ -285,20 +360,73 @@ class JobManager:
         )
 
     async def _run_attempt(
-        self, publisher: SnapshotPublisher, restored: RestoredSnapshot | None
+        self,
+        publisher: SnapshotPublisher,
+        backoff: RestartBackoff,
+        scaling: SlotScaling,
+        restored: RestoredSnapshot | None,
+        adoption: Adoption | None,
     ) -> None:
-        """Run one attempt until the job ends. Raise a `PenstockError` if it fails."""
-        numbers = await self.store.reserve_numbers()
-        publisher.begin(numbers.start)
-        # No commit is pending now. So output that older attempts have staged and that still exists
-        # belongs to no snapshot.
-        await self._commits.clean(self._lineage, before_attempt=numbers.start)
-        deployment = Deployment(
-            number=numbers.start,
+        """Run one attempt until the job ends. Raise a `PenstockError` if it fails.
+
+        Arguments:
+            publisher: publishes the snapshots of the run.
+            backoff: decides whether a region restarts.
+            scaling: chooses the execution graph of the attempt.
+            restored: the snapshot to start from.
+            adoption: the workers of an earlier JobManager to continue with; None starts new ones.
+        """
+        try:
+            self.plan, regions = scaling.plans(None if restored is None else restored.manifest)
+            numbers = await self.store.reserve_numbers(len(regions))
+            publisher.begin(numbers.start, self.plan)
+            attempts = [*numbers[: len(regions)]]
+            if adoption is not None:
+                attempts = [adoption.decision.attempt]
+            # No commit is pending now. So output that older attempts have staged and that still
+            # exists belongs to no snapshot.
+            await self._commits.clean(self._lineage, before_attempt=attempts[0])
+            parts = [
+                self._deployment(publisher, number, plan, restored, scaling.missing(plan))
+                for number, plan in zip(attempts, regions, strict=True)
+            ]
+            attempt = ExecutionAttempt(
+                replace(parts[0], plan=self.plan),
+                parts,
+                numbers[len(parts) :],
+                self._system,
+                publisher,
+                self._reports,
+                self.queries,
+                self._observe,
+                adoption,
+            )
+            following, taken_over = numbers[len(parts)], adoption is not None
+            await attempt.run(
+                partial(self._attempt_runs, attempt, scaling, restored, following, taken_over),
+                partial(self._restart_region, publisher, backoff, scaling, restored),
+                partial(self._region_runs, publisher, scaling),
+                partial(self._grow, publisher, scaling),
+            )
+        finally:
+            if adoption is not None:
+                with trio.CancelScope(shield=True):
+                    await adoption.refuse()
+
+    def _deployment(
+        self,
+        publisher: SnapshotPublisher,
+        number: int,
+        plan: ExecutionGraph,
+        restored: RestoredSnapshot | None,
+        missing_slots: int,
+    ) -> Deployment:
+        return Deployment(
+            number=number,
             ordinal=self._history.restart_count,
             code=self.code,
             packed_code=self._packed_code,
-            plan=self.plan,
+            plan=plan,
             types=publisher.types.to_wire(),
             restored=restored,
             lineage=self._lineage,
@@ -306,40 +434,100 @@ class JobManager:
             keep=self.store.keep,
             allow_dropped=self._allow_dropped,
             interval=self._interval,
+            missing_slots=missing_slots,
             python_files=self._python_files,
             python=self._python,
+            rejoin=self._rejoining,
         )
-        attempt = ExecutionAttempt(
-            deployment,
-            numbers[1:],
-            self._system,
-            publisher,
-            self.metrics,
-            self._event_time,
-            self._observe,
-        )
-        await attempt.run(partial(self._attempt_runs, attempt, restored, numbers[1:].start))
 
     def _attempt_runs(
-        self, attempt: ExecutionAttempt, restored: RestoredSnapshot | None, next_number: int
+        self,
+        attempt: ExecutionAttempt,
+        scaling: SlotScaling,
+        restored: RestoredSnapshot | None,
+        next_number: int,
+        taken_over: bool,
     ) -> None:
         """Record that an attempt processes records, and pass waiting requests to it."""
         self._attempt, self._began, self._attempted = attempt, True, True
-        details = {
-            "snapshot": None if restored is None else restored.manifest.number,
-            "log_records": 0 if restored is None else restored.log_records,
-            "next_number": next_number,
-        }
-        restart = self._history.runs_again(self._system.clock(), details)
-        if restart is not None:
-            self._observe(Restarted(restart))
+        scaling.began()
+        if taken_over:
+            pids = ", ".join(map(str, attempt.pids))
+            text = f"the workers of the JobManager before (pids {pids}) are taken over"
+            self._observe(Note(f"{text}; the next snapshot has the number {next_number}"))
+        self._runs_again(restored, next_number)
         if self._savepoint_wanted:
             self._savepoint_wanted = False
             attempt.checkpoints.savepoint()
         if self._stopping:
             attempt.checkpoints.stop()
 
+    def _runs_again(
+        self, restored: RestoredSnapshot | None, next_number: int, region: str | None = None
+    ) -> None:
+        """Report that a region, or the job, processes records again after a restart."""
+        details = {
+            "snapshot": None if restored is None else restored.manifest.number,
+            "log_records": 0 if restored is None else restored.log_records,
+            "next_number": next_number,
+        }
+        restart = self._history.runs_again(self._system.clock(), details, region)
+        if restart is not None:
+            self._observe(Restarted(restart))
+
     # ---- restarts
+
+    async def _restart_region(
+        self,
+        publisher: SnapshotPublisher,
+        backoff: RestartBackoff,
+        scaling: SlotScaling,
+        restored: RestoredSnapshot | None,
+        failed: Deployment,
+        error: PenstockError,
+    ) -> tuple[Deployment, range]:
+        """Wait until a failed region may start again, and return its next deployment.
+
+        Return also the snapshot numbers to use when it has started. Raise the error if the region
+        cannot restart alone.
+
+        Arguments:
+            publisher: publishes the snapshots of the job.
+            backoff: decides whether and when the region restarts.
+            scaling: decides what follows if its workers cannot be started.
+            restored: the snapshot from which the attempt of the job has started.
+            failed: the deployment that has failed.
+            error: the failure.
+        """
+        delay = scaling.restart_delay(error, self._system.clock())
+        if scaling.changes:
+            raise Rescaling(str(error))
+        if delay is None:
+            delay = self._restart_delay(error, backoff, publisher)
+        if delay is None or self._stopping:
+            raise error
+        await self._pause(error, delay, failed)
+        uids = failed.plan.uids()
+        restored = await publisher.restore_part(uids) or restored
+        numbers = await self.store.reserve_numbers()
+        await self._commits.clean(self._lineage, numbers.start, uids)
+        missing = failed.missing_slots
+        part = self._deployment(publisher, numbers.start, failed.plan, restored, missing)
+        return part, numbers[1:]
+
+    def _region_runs(
+        self, publisher: SnapshotPublisher, scaling: SlotScaling, part: Deployment, numbers: range
+    ) -> None:
+        """Record that a region that has failed processes records again."""
+        scaling.began()
+        publisher.restored(part.plan.uids())
+        self._runs_again(part.restored, numbers.start, part.region)
+
+    def _grow(
+        self, publisher: SnapshotPublisher, scaling: SlotScaling, found: Mapping[int, int]
+    ) -> str | None:
+        """Return why the job restarts now with more workers; None if it does not."""
+        return None if self._stopping else scaling.grow(found, publisher.newest)
 
     def _strategy(self) -> RestartStrategy | None:
         if self.config.restart is not None:
@@ -377,19 +565,32 @@ class JobManager:
         self._restarted_to_stop = isinstance(error, WorkerLost | ConnectionLost)
         return self._restarted_to_stop
 
-    async def _pause(self, error: PenstockError, delay: float) -> bool:
-        """Wait before a restart, and return whether the job was stopped meanwhile."""
-        self._stop_requested = trio.Event()
-        self._history.add_restart(str(error), delay, self._system.clock())
-        self._observe(Restarting(error, delay))
+    async def _pause(
+        self, error: PenstockError, delay: float, failed: Deployment | None = None
+    ) -> bool:
+        """Wait before a restart, and return whether the job was stopped meanwhile.
+
+        Arguments:
+            error: the failure.
+            delay: the time to wait, in seconds.
+            failed: the deployment of the region that has failed; None if it is the whole job.
+        """
+        region = None if failed is None else failed.region
+        stopped = self._stop_requested
+        self._history.add_restart(str(error), delay, self._system.clock(), region)
+        self._observe(Restarting(error, delay, region))
+        # The failed attempt may have filled the disk with its files, for example with spilled
+        # records of a loop. So its files are removed before the restart.
+        paths = self.store.files.paths
+        if failed is None:
+            remove = partial(remove_attempts, paths)
+        else:
+            remove = partial(remove_attempt, paths, failed.number)
         async with trio.open_nursery() as nursery:
-            # The failed attempt may have filled the disk with its files, for example with spilled
-            # records of a loop. So its files are removed before the restart.
-            remove = partial(remove_attempts, self.store.files.paths)
-            nursery.start_soon(self._system.offload, remove)
+            nursery.start_soon(self._system.offload, self._unless_replaced(remove))
             with trio.move_on_after(delay):
-                await self._stop_requested.wait()
-        return self._stop_requested.is_set()
+                await stopped.wait()
+        return stopped.is_set()
 
     async def _restore_newest(self, publisher: SnapshotPublisher) -> RestoredSnapshot | None:
         """Return the newest snapshot of this run, or None if there is none."""
@@ -397,31 +598,3 @@ class JobManager:
             # This comes first, since commits and workers may need what it restores.
             await self._system.offload(self._system.revive)
         return await publisher.restore_newest()
-
-
-def _interval(config: JobConfig, settings: JobSettings) -> float | None:
-    """Return the seconds between two checkpoints; None if they are not periodic."""
-    if config.runtime_mode is RuntimeExecutionMode.BATCH:
-        return None
-    interval = config.checkpoint_interval_seconds
-    if config.checkpointing_mode is CheckpointingMode.NONE:
-        interval = None
-    return COMMIT_SECONDS if settings.collecting and interval is None else interval
-
-
-def _keeps_state(config: JobConfig, settings: JobSettings) -> bool:
-    """Return whether the snapshots of a job hold state, or only commit output."""
-    if config.checkpoint_dir is not None or config.checkpoint_interval_seconds is not None:
-        return True
-    if config.runtime_mode is RuntimeExecutionMode.BATCH:
-        return True  # the snapshot of the end is not taken again if its commit is repeated
-    # After a restart, the job must not produce output again that was committed before. So each
-    # commit needs a snapshot with state. If the job has no folder, a temporary one is used.
-    restarts = config.restart is not None and config.restart.kind != "none"
-    return settings.collecting and restarts
-
-
-def _sinks(code: JobCode, plan: ExecutionGraph) -> dict[str, Sink]:
-    """Return the sinks of a program, keyed by the uid of the operator."""
-    operators = {operator.id: operator for operator in code.graph.operators}
-    return {info.uid: operators[info.id].function for info in plan.operators if info.spec.is_sink}

@@ -1,16 +1,19 @@
 """The process of a JobManager, and its connection to the client that started it.
 
-The client starts the process with `child_command`. The only argument is a file descriptor: one end
-of a socket pair, whose other end the client has. No other process can connect to it.
+A program starts the process with `child_command`. The only argument is a file descriptor: one end
+of a socket pair, whose other end the program has. No other process can connect to it.
 
 Both ends send frames of msgpack. The client sends the job, and then orders such as
-`{"do": "stop"}`. The JobManager sends events. When the client closes the connection, the JobManager
+`{"do": "stop"}`. The JobManager sends events. When a program closes the connection, the JobManager
 stops the job with a last snapshot, from which the job can be resumed.
+
+The job service starts the process with the argument "service". The JobManager then reads the job
+from a file, and listens on a socket, to which the service connects. If the service ends, the job
+goes on, and the next service connects to the same socket (`job_clients.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import signal
@@ -19,31 +22,40 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import trio
 
 from penstock.dataflow.errors import JobError, PenstockError, ProtocolError
 from penstock.dataflow.nested_jobs import running_as
+from penstock.runtime.control.event_journal import EventJournal
 from penstock.runtime.control.failures import describe, describe_unexpected
 from penstock.runtime.control.framing import Frames
-from penstock.runtime.control.outbox import Outbox
-from penstock.runtime.control.packing import build_from_map, pack_event
-from penstock.runtime.control.requests import JobRequest, Order, decode_job, decode_order
+from penstock.runtime.control.packing import build_from_map
+from penstock.runtime.control.requests import JobRequest, Order, decode_job
+from penstock.runtime.control.state_queries import StateQuery
+from penstock.runtime.jobmanager.job_clients import AttachedClient, JobManagerClient, ServiceClients
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
+from penstock.runtime.jobmanager.reporting.job_description import describe_config, describe_graph
 from penstock.runtime.jobmanager.reporting.job_events import (
     Committed,
     JobEvent,
     JobFailed,
     JobFinished,
     JobSnapshotAborted,
+    JobSnapshotBegan,
     JobSnapshotCompleted,
     JobStarted,
     Note,
     WorkersStarted,
 )
 from penstock.runtime.jobmanager.reporting.job_log import JobLog
+from penstock.runtime.jobmanager.takeover.rejoin_server import RejoinServer
+from penstock.runtime.system.fork_server import ForkServer
+from penstock.runtime.system.limits import offer_to_kernel
+from penstock.runtime.system.rendezvous import inherited_listener, serve_listener
 from penstock.runtime.system.system import System, real_system
 from penstock.runtime.user_code.breakpoints import refuse_breakpoints
 from penstock.runtime.user_code.errors import is_user_error
@@ -64,14 +76,14 @@ ORPHAN_SECONDS = 3.0
 #: The number of events that may wait for the client before events about snapshots are dropped.
 #: Later events of the same kind make up for the dropped events.
 MAX_BEHIND = 10_000
-_SUPERSEDED = (JobSnapshotCompleted, Committed, JobSnapshotAborted)
+_SUPERSEDED = (JobSnapshotBegan, JobSnapshotCompleted, Committed, JobSnapshotAborted)
 
 
 class JobServer:
     """Serves one client and runs one job.
 
     Arguments:
-        frames: the connection to the client.
+        client: the client, or the connection to a program.
         make_system: returns the job's `System`, given the TCP address to listen on or None.
         signals: whether SIGTERM and SIGINT stop the job. It is False in a process that does not
             belong to the job alone, such as a Spark driver.
@@ -79,28 +91,31 @@ class JobServer:
         make_job: returns the JobManager, given the arguments of `JobManager`.
         own_python: whether workers run on the Python of this process, or on the interpreter that
             the job names. It is False if another program starts them, such as Spark.
+        rendezvous: the socket on which the workers of an earlier JobManager offer their tasks; None
+            if the job is not supervised.
     """
 
     def __init__(
         self,
-        frames: Frames,
+        client: JobManagerClient | Frames,
         make_system: Callable[[str | None], System] = real_system,
         signals: bool = True,
         logs: LogAttributes | None = None,
         make_job: Callable[..., JobManager] = JobManager,
         own_python: bool = True,
+        rendezvous: socket.socket | None = None,
     ) -> None:
-        self._frames = frames
+        self._client = AttachedClient(client) if isinstance(client, Frames) else client
         self._make_system = make_system
         self._signals = signals
         self._logs = logs
         self._make_job = make_job
         self._own_python = own_python
+        self._rendezvous = rendezvous
         self._log: JobLog | None = None
         self._job: JobManager | None = None
         #: The Python files of the job; None if it has none.
         self._environment: PythonEnvironment | None = None
-        self._outbox = Outbox()
         self._ended = False
         #: The first signal that has stopped the job.
         self._signal: int | None = None
@@ -114,29 +129,27 @@ class JobServer:
             self._log.record(event)
         if isinstance(event, WorkersStarted):
             self._worker_pids = event.pids
-        if self._outbox.closed:
+        if self._client.behind >= MAX_BEHIND and isinstance(event, _SUPERSEDED):
             return
-        if len(self._outbox) >= MAX_BEHIND and isinstance(event, _SUPERSEDED):
-            return
-        self._outbox.put(pack_event(event.to_wire()))
+        self._client.send(event.to_wire())
         self._ended = self._ended or isinstance(event, JobFinished | JobFailed)
 
     async def run(self) -> int:
         """Run the job that the client sends, and return the exit code of the process."""
-        frame = await self._frames.receive()
+        frame = await self._client.receive_job()
         if frame is None:
             return 2
         try:
             request = decode_job(frame)
-            settings = build_from_map(JobSettings, request.options)
+            # A service of an earlier version may have kept a job without later settings.
+            settings = build_from_map(JobSettings, {**vars(JobSettings()), **request.options})
         except ProtocolError as error:
-            await self._frames.send(pack_event(JobFailed(describe(error)).to_wire()))
-            return 2
+            return await self._refuse(error)
         search_path = request.search_path
         sys.path[:] = search_path + [p for p in sys.path if p not in search_path]
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._outbox.write, self._frames)
+                nursery.start_soon(self._client.serve, settings.rejoin_token)
                 code = await self._run_job(request, settings, nursery)
                 await self._flush()
                 nursery.cancel_scope.cancel()
@@ -144,6 +157,15 @@ class JobServer:
             if self._environment is not None:
                 self._environment.leave(worker=False)
         return code
+
+    async def _refuse(self, error: ProtocolError) -> int:
+        """Report that the job cannot be read, and return the exit code."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._client.serve, b"")
+            self._client.send(JobFailed(describe(error)).to_wire())
+            await self._flush()
+            nursery.cancel_scope.cancel()
+        return 2
 
     async def _run_job(
         self, request: JobRequest, settings: JobSettings, nursery: trio.Nursery
@@ -156,11 +178,17 @@ class JobServer:
                 settings = await self._with_python_files(settings, system)
             job = self._make_job(request.code, system, settings, self.observe)
             self._job = job
+            if self._rendezvous is not None:
+                gathers = settings.successor and system.revive is None
+                server = RejoinServer(settings.rejoin_token, gathers)
+                nursery.start_soon(serve_listener, self._rendezvous, server.serve)
+                job.take_workers_from(server)
             if self._logs is not None:
                 self._logs.configure(job.code.logging)
             self._log = JobLog(job.config.name, settings.shown)
             operators = [list(pair) for pair in job.plan.shown_names.items()]
-            self.observe(JobStarted(os.getpid(), operators))
+            config = describe_config(job.config, job.code.folder)
+            self.observe(JobStarted(os.getpid(), operators, describe_graph(job.plan), config))
             nursery.start_soon(self._listen, job, nursery)
             if self._signals:
                 nursery.start_soon(self._watch_signals, job, nursery)
@@ -199,18 +227,19 @@ class JobServer:
         """Wait until all events are sent to the client, at most for `FLUSH_SECONDS`."""
         self._flushing.deadline = trio.current_time() + FLUSH_SECONDS
         with self._flushing:
-            await self._outbox.flush()
+            await self._client.flush()
 
     async def _listen(self, job: JobManager, nursery: trio.Nursery) -> None:
         """Execute the orders of the client, and stop the job when its connection ends."""
         while True:
-            order = None
-            # A malformed order has the same effect as the end of the connection.
-            with contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
-                frame = await self._frames.receive()
-                order = None if frame is None else decode_order(frame)
+            order = await self._client.next_order()
+            if isinstance(order, StateQuery):
+                job.queries.ask(order)
+                continue
             if order is Order.SAVEPOINT:
                 job.savepoint()
+            elif order is Order.PROFILE:
+                job.profile()
             else:
                 self._stop(job, nursery)
             if order is None:
@@ -258,27 +287,59 @@ class JobServer:
                 # No status may follow the event that reports the end of the job.
                 return
             # If the client reads slowly, status events must not pile up before the last event.
-            if not self._outbox:
+            if not self._client.behind:
                 self.observe(job.current_figures())
 
 
-async def _serve(descriptor: int) -> int:
-    connection = trio.socket.from_stdlib_socket(socket.socket(fileno=descriptor))
+async def _serve(
+    make_client: Callable[[], JobManagerClient],
+    launcher: ForkServer,
+    rendezvous: socket.socket | None = None,
+) -> int:
     with ProcessLogging("JobManager") as logs:
-        return await JobServer(Frames(trio.SocketStream(connection)), logs=logs).run()
+
+        def make_system(host: str | None) -> System:
+            return replace(real_system(host, launcher=launcher), stand_by=launcher.stand_by)
+
+        return await JobServer(make_client(), make_system, logs=logs, rendezvous=rendezvous).run()
 
 
 def main() -> None:
-    """Run the JobManager process for the client at the other end of a socket.
+    """Run the JobManager process for the client that has started it.
 
-    The file descriptor of the socket is the only argument of the process.
+    For a program, the first argument is the file descriptor of a connected socket. For the job
+    service, the arguments are "service", the path of the file with the job, the path of the journal
+    of its events, and the file descriptor of a listening socket. For a supervised job, the file
+    descriptor of the supervisor's `Rendezvous` follows.
     """
     # After this, full garbage collections do not scan the imported modules.
     gc.freeze()
+    arguments = sys.argv[1:]
+    files = []
+    if arguments[0] == "service":
+        files = [Path(path) for path in arguments[1:3]]
+        arguments = arguments[3:]
+        offer_to_kernel()
+    descriptor, *listeners = map(int, arguments)
+    # The fork comes first, because the server must have nothing of this job.
+    fork_server = ForkServer.start(
+        "penstock.runtime.taskmanager.process", without=[descriptor, *listeners]
+    )
+    rendezvous = inherited_listener(listeners[0]) if listeners else None
+
+    def make_client() -> JobManagerClient:
+        if files:
+            request, events = files
+            listening, journal = inherited_listener(descriptor), EventJournal(events)
+            return ServiceClients(listening, rendezvous, request, journal, os.getpid())
+        connection = trio.socket.from_stdlib_socket(socket.socket(fileno=descriptor))
+        return AttachedClient(Frames(trio.SocketStream(connection)))
+
     watch_forks()
     refuse_breakpoints()
     with running_as("a JobManager"):
-        code = trio.run(_serve, int(sys.argv[1]))
+        code = trio.run(_serve, make_client, fork_server, rendezvous)
+    fork_server.close()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -32,6 +32,11 @@ class InProcessExecutor(LocalExecutor):
 
         The job starts when the client reads the first event from the connection.
         """
+        if options.supervise:
+            raise GraphError(
+                "--supervise starts a JobManager process again that has died, and a job in this "
+                "process has none: leave out set_in_process"
+            )
         shown = options.progress is not None
         _check_interpreter(program.config.python_executable)
         program = _with_requested_snapshots(_without_timeouts(program))

@@ -20,6 +20,7 @@ from penstock.runtime.client.job_connection import JobConnection
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.packing import unpack_event
 from penstock.runtime.control.requests import Order, encode_order
+from penstock.runtime.control.state_queries import StateQuery
 from penstock.runtime.jobmanager.process import JobServer
 from penstock.runtime.minicluster.interrupts import (
     in_called_function,
@@ -76,7 +77,17 @@ class InProcessJob(JobConnection):
 
         The call does nothing if the JobManager has ended.
         """
-        self._requests.append(encode_order(Order.STOP))
+        self._request_soon(Order.STOP)
+
+    def query(self, query: StateQuery) -> None:
+        """Request entries of keyed state. The answer is an event.
+
+        The call does nothing if the JobManager has ended.
+        """
+        self._request_soon(query)
+
+    def _request_soon(self, order: Order | StateQuery) -> None:
+        self._requests.append(encode_order(order))
         if self._token is not None and not self._ended:
             self._token.run_sync_soon(self._send_requests)
 
@@ -91,10 +102,12 @@ class InProcessJob(JobConnection):
             A function that returns whether a snapshot has been completed since this call.
         """
         before = self._snapshots
-        self._requests.append(encode_order(Order.SAVEPOINT))
-        if self._token is not None and not self._ended:
-            self._token.run_sync_soon(self._send_requests)
+        self._request_soon(Order.SAVEPOINT)
         return lambda: self._snapshots > before
+
+    def profile(self) -> None:
+        """Request the call stacks of the workers, which come as events."""
+        self._request_soon(Order.PROFILE)
 
     def drain(self) -> None:
         """Run the job to its end, and discard its events."""

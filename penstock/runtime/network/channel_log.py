@@ -16,7 +16,7 @@ from penstock.runtime.network.elements import EncodedBatch, TimeElement
 from penstock.runtime.network.spill_queue import Hold
 from penstock.runtime.network.time_elements import to_marker
 from penstock.runtime.serialization.record_batch import RecordBatch
-from penstock.snapshot.storage.in_flight_log import LogPart, Marker
+from penstock.snapshot.storage.in_flight_log import LogMarker, LogPart
 
 Encode = Callable[[RecordBatch], bytes]
 
@@ -139,7 +139,7 @@ class ChannelLog:
         self.source, self.target = channel.source, channel.target
         self.records = 0
         self._encode_entry = encode_entry
-        self._parts: list[RecordedEntry | Marker | Hold] = []
+        self._parts: list[RecordedEntry | LogMarker | Hold] = []
 
     @property
     def empty(self) -> bool:
@@ -148,13 +148,13 @@ class ChannelLog:
         A log of watermarks only is needed, because records behind them may be in the log of the
         sender.
         """
-        return not (self.records or any(isinstance(part, Marker) for part in self._parts))
+        return not (self.records or any(isinstance(part, LogMarker) for part in self._parts))
 
     def count(self, records: int) -> None:
         """Add `records` to the number of records in the log."""
         self.records += records
 
-    def add(self, part: RecordedEntry | Marker | Hold) -> None:
+    def add(self, part: RecordedEntry | LogMarker | Hold) -> None:
         """Append a part to the log: a batch in memory, or a range of a queue on disk."""
         self._parts.append(part)
 
@@ -164,7 +164,7 @@ class ChannelLog:
             if isinstance(part, Hold):
                 yield from part.ranges()
                 continue
-            if isinstance(part, Marker):
+            if isinstance(part, LogMarker):
                 yield part
                 continue
             if part.payload is None:

@@ -49,14 +49,22 @@ class OutputChannel(ABC):
         #: The edge of this channel in logs. It is None unless barriers may overtake records.
         self.edge: EdgeIdentity | None = None
         self.target = 0
+        #: Whether barriers do not overtake records here although they do on other edges.
+        self.aligned = False
         #: The sealed elements that wait for a credit.
         self.sealed: deque[Element] = deque()
         #: The highest number of a barrier that was sent; -1 before the first barrier.
         self._last_barrier = -1
 
-    def set_identity(self, edge: EdgeIdentity, target: int) -> None:
-        """Set the edge and the target subtask of the in-flight logs of this channel."""
-        self.edge, self.target = edge, target
+    def set_identity(self, edge: EdgeIdentity, target: int, aligned: bool = False) -> None:
+        """Set the edge and the target subtask of the in-flight logs of this channel.
+
+        Arguments:
+            edge: the edge.
+            target: the target subtask.
+            aligned: whether barriers do not overtake records on this edge.
+        """
+        self.edge, self.target, self.aligned = edge, target, aligned
 
     @property
     def buffer(self) -> list[Any]:
@@ -152,13 +160,19 @@ class OutputChannel(ABC):
         """Send a barrier ahead of all elements that wait in this channel.
 
         If the barrier already waits in the channel, it overtakes only the elements before it. If
-        the barrier was sent before, the channel does nothing.
+        the barrier was sent before, the channel does nothing. In an aligned channel, the barrier
+        waits behind all elements.
 
         Returns:
             The batches and watermarks that the barrier overtook, in order. They remain in the
             channel.
         """
         if barrier.number <= self._last_barrier:
+            return []
+        if self.aligned:
+            waiting = {one.number for one in self.sealed if isinstance(one, Barrier)}
+            if barrier.number not in waiting:
+                self.mark(barrier)
             return []
         self.seal()
         overtaken: list[RecordBatch | TimeElement] = []

@@ -6,16 +6,16 @@ import struct
 
 from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.network.elements import TimeElement, WatermarkStatus
-from penstock.snapshot.storage.in_flight_log import STATUS, WATERMARK, Marker
+from penstock.snapshot.storage.in_flight_log import STATUS, WATERMARK, LogMarker
 
 _TIME = struct.Struct(">q")
 
 
-def to_marker(element: TimeElement) -> Marker:
+def to_marker(element: TimeElement) -> LogMarker:
     """Return an element of event time as a part of a log."""
     if isinstance(element, Watermark):
-        return Marker(WATERMARK, _TIME.pack(element.timestamp))
-    return Marker(STATUS, bytes([element.idle]))
+        return LogMarker(WATERMARK, _TIME.pack(element.timestamp))
+    return LogMarker(STATUS, bytes([element.idle]))
 
 
 def to_time_element(kind: int, payload: bytes | memoryview) -> TimeElement:

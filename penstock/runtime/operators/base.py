@@ -63,6 +63,9 @@ class RunningOperator(ABC):
     schedules_timers = False
     #: Whether the operator calls a source or a sink.
     is_connector = False
+    #: Whether its keyed state is always in its tables, so that clients may query it. If not, the
+    #: operator writes its state there before a barrier only.
+    keeps_state_in_tables = True
     #: The output channels that the operator appends to without a partitioner of its node.
     outputs: Sequence[OutputChannel] = ()
 

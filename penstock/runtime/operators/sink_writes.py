@@ -4,9 +4,9 @@ A call that sends a request takes about as long for a hundred records as for one
 the task were written separately, such a writer would soon get one record in each call, because
 slices shrink until they take 1 ms. So the sink operator *gathers* the records of several slices.
 
-Gathered records are processed, as far as the task knows. So what is in flight to the task does not
-depend on the size of a write: the task counts the time of the writes as time for which its output
-waited, and the records in flight follow from the rate at which it really processes them.
+For the task, gathered records count as processed. The task counts the time of the writes as time
+for which its output waited. So the number of records in flight to the task does not depend on the
+size of a write, but on the rate at which the task really processes records.
 """
 
 from __future__ import annotations

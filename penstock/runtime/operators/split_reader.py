@@ -7,17 +7,17 @@ the task takes the records.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from penstock.dataflow.output_tag import SideOutput
 from penstock.dataflow.source import ColumnarRead, Read, SourceReader, Split, TimedRead
 from penstock.runtime.operators.time.source_watermarks import (
     SourceWatermarks,
-    join_position,
-    split_position,
 )
 from penstock.runtime.serialization.arrow_batch import ArrowBatch
 from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.snapshot.metadata.split_positions import join_position, split_position
 
 ReadOrError = Read | TimedRead | BaseException
 #: A function that runs a blocking read off the event loop, and abandons it when the job ends.
@@ -48,6 +48,7 @@ class SplitReader:
         #: Whether the reader has opened the split. It opens the split at the first read, so that
         #: errors of `SourceReader.open` are reported like errors of `read`.
         self._opened = False
+        self._closed = False
         #: The position behind the last batch that the task took.
         self.position: Any = None
         #: The time at which the reader has records again, in seconds; 0 if it is unknown.
@@ -57,8 +58,12 @@ class SplitReader:
         self._max_records = 1
         #: The watermark that the source has emitted with the last read; None if there is none.
         self.watermark: int | None = None
+        #: The records of the last read for side outputs, until `SourceInput` takes them.
+        self.side_output: Sequence[SideOutput] = ()
         #: Whether `pump` must run, because the reader may block.
         self.pumping = reader.blocking
+        #: Whether the reader handles notices of complete snapshots.
+        self.wants_notices = type(reader).snapshot_completed is not SourceReader.snapshot_completed
 
     @property
     def wake_at(self) -> float | None:
@@ -103,6 +108,7 @@ class SplitReader:
         self._due = self._clock() + read.wait_seconds if read.wait_seconds > 0 else 0.0
         if read.finished:
             self.split = None
+        self.side_output = read.side_output
         if read.__class__ is Read:  # takes less time than `type(read)`
             return RecordBatch(read.records)
         if isinstance(read, ColumnarRead):
@@ -133,10 +139,24 @@ class SplitReader:
             assert self.split is not None
             self._reader.open(self.split, self.position)
             self._opened = True
+            # The task may have ended while a thread opened the reader, or before.
+            if self._closed:
+                self._reader.close()
         return self._reader.read(max_records)
+
+    def woken(self) -> None:
+        """Read the reader again, since it has asked for it."""
+        self._due = 0.0
+        self._wake()
+
+    def snapshot_completed(self, position: Any) -> None:
+        """Notify the reader that a snapshot with this position of the open split is complete."""
+        if self._opened:
+            self._reader.snapshot_completed(position)
 
     def close(self) -> None:
         """Close the reader, even while a thread is blocked in one of its methods."""
+        self._closed = True
         self._reader.close()
 
 

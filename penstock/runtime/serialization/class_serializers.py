@@ -1,4 +1,4 @@
-"""The serializers of enums, named tuples and dataclasses."""
+"""The serializers of enums, named tuples, dataclasses and structs of msgspec."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from typing import Any
 
 from penstock.dataflow.arguments.aliases import UsedNames, checked_aliases
 from penstock.dataflow.errors import GraphError
-from penstock.runtime.serialization.record_schemas import is_missing
+from penstock.runtime.serialization.record_schemas import (
+    is_missing,
+    is_struct,
+    struct_defaults,
+    struct_positions,
+)
 from penstock.runtime.serialization.record_serializers import (
     RecordSerializer,
     UnsupportedTypeError,
@@ -167,6 +172,39 @@ class _DataclassSerializer(RecordSerializer):
             raise self.unsupported(f"it has attributes besides its fields: {sorted(extras)}")
 
 
+class _StructSerializer(RecordSerializer):
+    """Writes the fields of a `msgspec.Struct`.
+
+    Instances are made by calling the class, because a struct has no instance without fields. This
+    runs its `__post_init__`, if it has one.
+    """
+
+    def __init__(self, index: int, kind: Any) -> None:
+        names: tuple[str, ...] = kind.__struct_fields__
+        super().__init__(index, kind, len(names), kind.__struct_config__.frozen)
+        self._names = names
+        self._get = _row_getter(attrgetter, names)
+        self._by_name = struct_positions(kind) < len(names)
+        if kind.__dictoffset__:
+            raise self.unsupported("its instances can have further attributes (dict=True)")
+
+    def to_row(self, value: Any) -> tuple[Any, ...]:
+        try:
+            row: tuple[Any, ...] = self._get(value)
+        except AttributeError as error:
+            raise self.unsupported(f"a field is not set ({error})") from None
+        return row
+
+    def from_row(self, row: Sequence[Any]) -> Any:
+        if self._by_name:
+            return self.kind(**dict(zip(self._names, row, strict=True)))
+        return self.kind(*row)
+
+    def default(self, name: str) -> Any:
+        make = struct_defaults(self.kind).get(name)
+        return super().default(name) if make is None else make()
+
+
 def _row_getter(getter: Any, names: tuple[str, ...]) -> Callable[[Any], Any]:
     """Return a function that returns the values of all names as a tuple.
 
@@ -228,8 +266,8 @@ def _filler(kind: Any, names: tuple[str, ...], described: bool, in_dict: bool) -
 def serializer_for(index: int, kind: Any) -> RecordSerializer:
     """Return a new serializer for a record class.
 
-    Raises `UnsupportedTypeError` if the class is not an enum, a named tuple or a dataclass, or if
-    its instances cannot be restored from their fields.
+    Raises `UnsupportedTypeError` if the class is not an enum, a named tuple, a dataclass or a
+    struct of msgspec, or if its instances cannot be restored from their fields.
 
     Arguments:
         index: the index of the class in its registry.
@@ -244,8 +282,11 @@ def serializer_for(index: int, kind: Any) -> RecordSerializer:
             return _DataclassSerializer(index, kind)
         if issubclass(kind, tuple) and hasattr(kind, "_fields"):
             return _NamedTupleSerializer(index, kind)
+        if is_struct(kind):
+            return _StructSerializer(index, kind)
     raise UnsupportedTypeError(
-        f"{kind!r} can't be registered: only dataclasses, named tuples and enums can"
+        f"{kind!r} can't be registered: only dataclasses, named tuples, enums and structs of "
+        f"msgspec can"
     )
 
 

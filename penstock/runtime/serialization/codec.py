@@ -40,6 +40,7 @@ class Codec:
         self.encode_value = values.encode
         self.encode_values = values.encode_all
         self.decode_value = values.decode
+        self.decode_values = values.decode_all
         self.why_unsupported = values.why_unsupported
         self.encode_batch = batches.encode
         self.decode_batch = batches.decode

@@ -84,6 +84,8 @@ class RecordSerializer(ABC):
         # `dataclass` compiles the `__hash__` that it generates under this file name.
         if not self.frozen or code is None or code.co_filename != "<string>":
             return False
+        if not dataclasses.is_dataclass(kind):
+            return False
         fields = dataclasses.fields(kind)
         return all(field.compare if field.hash is None else field.hash for field in fields)
 

@@ -130,6 +130,40 @@ class ValueCodec:
         except Exception as error:
             raise corrupt("value", data, error) from error
 
+    def decode_all(self, datas: Sequence[bytes]) -> list[Any]:
+        """Decode many values, as `decode` does for each of them.
+
+        This is faster if all values are plain, or all are tuples of atoms.
+        """
+        if len(datas) > 0 and b"" not in datas:
+            try:
+                values = self._unpack_all(datas)
+            except Exception:
+                # A value is damaged. `decode` explains which one.
+                values = None
+            if values is not None and len(values) == len(datas):
+                return values
+        return list(map(self.decode, datas))
+
+    def _unpack_all(self, datas: Sequence[bytes]) -> list[Any] | None:
+        first = {data[0] for data in datas}
+        if _MARK_BYTE not in first:
+            return _unpack_stream(b"".join(datas), use_list=True)
+        if len(first) > 1 or _MARK_BYTE in {data[1] for data in datas}:
+            return None
+        return _unpack_stream(b"".join([data[1:] for data in datas]), use_list=False)
+
+
+def _unpack_stream(data: bytes, use_list: bool) -> list[Any]:
+    unpacker = msgpack.Unpacker(
+        strict_map_key=False,
+        ext_hook=_refuse_extension,
+        use_list=use_list,
+        max_buffer_size=max(len(data), 1),
+    )
+    unpacker.feed(data)
+    return list(unpacker)
+
 
 def _is_flat(kind: type, value: Any) -> bool:
     """Return whether a value is exactly a list or a dict, and holds only atoms."""

@@ -197,7 +197,11 @@ class JobThread(SocketConnection):
         system = real_system()
         launcher = self._make_launcher(self._transport, system.offload)
         system = replace(
-            system, transport=self._transport, launcher=launcher, revive=self._session.get
+            system,
+            transport=self._transport,
+            launcher=launcher,
+            revive=self._session.get,
+            workers_start_together=True,
         )
 
         def make_system(_: Any) -> System:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import signal
+from pathlib import Path
 
 from penstock.dataflow.errors import JobError, Recoverability
 
@@ -35,6 +37,15 @@ def require_open_files(needed: int, what: str = "the job") -> None:
             recoverability=Recoverability.NON_RECOVERABLE,
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def offer_to_kernel() -> None:
+    """Let the kernel end this process and its children before others if memory runs out.
+
+    So a job that takes all memory ends before the service and other programs of the machine.
+    """
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")
 
 
 def memory_limit() -> str | None:

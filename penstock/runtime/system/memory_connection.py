@@ -23,6 +23,16 @@ class MemoryStream(trio.abc.Stream):
         self._closed = False
         self._peer = self
 
+    @property
+    def peer(self) -> MemoryStream:
+        """Return the other end of the connection."""
+        return self._peer
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether this end was closed."""
+        return self._closed
+
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send bytes to the other end."""
         await trio.lowlevel.checkpoint()
@@ -135,6 +145,9 @@ class MemoryTransport:
         stream = self._network.connect(address)
         self._streams.append(stream)
         return stream
+
+    def forget(self, attempt: int) -> None:
+        """Do nothing: an ended attempt leaves nothing."""
 
     def close(self) -> None:
         """Close all connections that `connect` has opened, as the end of a process would."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import trio
@@ -46,6 +46,11 @@ class System:
         revive: is called before a restart, and may block. It restores parts of this process that
             commits and workers need and a failure may have destroyed, such as a Spark session.
             None if there are no such parts.
+        process_figures: returns what `ProcessMeter.figures` does; None if the process of a worker
+            is not its own.
+        stand_by: lets processes wait that become workers later, as `ForkServer.stand_by` does;
+            None if there are no such processes.
+        workers_start_together: whether no worker can be started while others run.
         runnable: returns the number of other trio tasks that could run now.
         wall_clock: returns the time of day, in milliseconds since the epoch. It is virtual in a
             simulation.
@@ -62,17 +67,23 @@ class System:
     processor: Processor = field(default_factory=ThreadProcessor)
     start_heartbeat: Callable[[WorkerSpec], None] | None = None
     revive: Callable[[], object] | None = None
+    process_figures: Callable[[], list[float]] | None = None
+    stand_by: Callable[[int, WorkerSpec, bytes], Awaitable[None]] | None = None
+    workers_start_together: bool = False
     runnable: Callable[[], int] = _runnable_tasks
     wall_clock: Callable[[], int] = wall_clock_of_machine
 
 
-def real_system(host: str | None = None, beside: str | None = None) -> System:
+def real_system(
+    host: str | None = None, beside: str | None = None, launcher: Launcher | None = None
+) -> System:
     """Return the clock, sockets, processes and threads of the operating system.
 
     Arguments:
         host: the address to listen on with TCP; None uses Unix sockets.
         beside: the address of the JobManager, for a worker. The Unix sockets of the worker are in
             the same folder as that of the JobManager.
+        launcher: starts workers; None starts each as a new process.
     """
     transport = SocketTransport(host, beside=beside)
-    return System(trio.current_time, transport, ProcessLauncher(), unlimited_threads())
+    return System(trio.current_time, transport, launcher or ProcessLauncher(), unlimited_threads())

@@ -28,6 +28,9 @@ class Transport(Protocol):
     async def connect(self, address: str) -> trio.abc.Stream:
         """Open a connection. Raise `OSError` if it cannot be opened."""
 
+    def forget(self, attempt: int) -> None:
+        """Release what the processes of an attempt have left, whose number ends their names."""
+
     def close(self) -> None:
         """Release the resources that `listen` or `connect` have created."""
 
@@ -67,12 +70,12 @@ class SocketTransport:
                     recoverability=None if temporary else Recoverability.NON_RECOVERABLE,
                 ) from error
             port = listeners[0].socket.getsockname()[1]
-            nursery.start_soon(_serve, handler, listeners)
+            nursery.start_soon(serve_forever, handler, listeners)
             return f"tcp:{self._host}:{port}"
         bound, path = self._sockets.bind(name)
         bound.listen(256)
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(bound))
-        nursery.start_soon(_serve, handler, [listener])
+        nursery.start_soon(serve_forever, handler, [listener])
         return f"unix:{path}"
 
     async def connect(self, address: str) -> trio.abc.Stream:
@@ -83,12 +86,18 @@ class SocketTransport:
         host, _, port = rest.rpartition(":")
         return await trio.open_tcp_stream(host, int(port))
 
+    def forget(self, attempt: int) -> None:
+        """Remove the Unix sockets of an attempt that has ended, in the folder of this process."""
+        self._sockets.remove(attempt)
+
     def close(self) -> None:
         """Remove the folder of the Unix sockets, if it belongs to this process."""
         self._sockets.close()
 
 
-async def _serve(handler: ConnectionHandler, listeners: list[Any]) -> None:
+async def serve_forever(handler: ConnectionHandler, listeners: list[Any]) -> None:
+    """Call a handler for each connection that a listener accepts, and close the connection then."""
+
     async def safely(stream: trio.abc.Stream) -> None:
         try:
             await handler(stream)

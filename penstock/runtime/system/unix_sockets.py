@@ -46,9 +46,6 @@ class UnixSockets:
     def bind(self, name: str) -> tuple[socket.socket, str]:
         """Bind a new socket, and return the socket and its path.
 
-        If the folder belongs to this process, the sockets of earlier attempts are removed from it.
-        Killed workers do not remove their sockets, and a job may be restarted for months.
-
         Arguments:
             name: the name of the socket, of at most `NAME_BYTES` bytes. Its suffix, if it has one,
                 is the number of the attempt.
@@ -61,8 +58,6 @@ class UnixSockets:
         if place is None or not (place.startswith("@") or Path(place).is_dir()):
             self.close()
             self._place = place = self._choose()
-        if self._folder is not None:
-            _remove_older(self._folder.path, name)
         path = f"{place}/{name}"
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -71,6 +66,17 @@ class UnixSockets:
             bound.close()
             raise StoreError(f"cannot make a Unix socket: {error.strerror}", path) from error
         return bound, path
+
+    def remove(self, attempt: int) -> None:
+        """Remove the sockets of an attempt, if the folder belongs to this process.
+
+        Killed workers do not remove their sockets, and a job may be restarted for months.
+        """
+        if self._folder is not None:
+            with suppress(OSError):
+                for path in self._folder.path.iterdir():
+                    if path.suffix == f".{attempt}":
+                        path.unlink()
 
     def close(self) -> None:
         """Remove the folder, if it belongs to this process."""
@@ -99,13 +105,3 @@ class UnixSockets:
             "there is no folder for Unix sockets; set TMPDIR to one with a short path that can be "
             "written: " + "; ".join(refused)
         )
-
-
-def _remove_older(folder: Path, name: str) -> None:
-    """Remove the sockets in a folder that have a lower number as suffix than `name`."""
-    own = Path(name).suffix[1:]
-    with suppress(OSError):
-        for path in folder.iterdir():
-            number = path.suffix[1:]
-            if number.isdecimal() and own.isdecimal() and int(number) < int(own):
-                path.unlink()

@@ -155,7 +155,7 @@ class BatchSizer:
         self.slice = self._fit if self._fit < self._done else self._reduced(self._fit, self._done)
 
     def _reduced(self, size: int, most: float) -> int:
-        """Reduce a number of records to `most`, but not below what is worth the cost of a batch."""
+        """Reduce a number of records to `most`, but not below the smallest useful batch."""
         least = 0
         if self._work_seconds:
             least = int(self._least_seconds * self._records / self._work_seconds)

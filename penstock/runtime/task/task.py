@@ -40,6 +40,7 @@ from penstock.runtime.task.activities.mail import (
 )
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.end_of_input import EndOfInputTracker
+from penstock.runtime.task.key_sampler import KeySampler
 from penstock.runtime.task.loop_time_tracker import LoopTimeTracker
 from penstock.runtime.task.processing_time import ProcessingTime
 from penstock.runtime.task.slice_runner import slice_runner
@@ -47,11 +48,13 @@ from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.snapshots.in_flight_data import InFlightRecorder
 from penstock.runtime.task.snapshots.snapshot_driver import SnapshotDriver
 from penstock.runtime.task.snapshots.state_capture import StateCapture
+from penstock.runtime.task.state_reading import StateReading
 from penstock.runtime.task.task_end import TaskEnd
 from penstock.runtime.task.task_outputs import TaskOutputs
 from penstock.runtime.task.task_settings import TaskSettings
 from penstock.runtime.task.watermark_tracker import WatermarkTracker
 from penstock.runtime.user_code.current_operator import operator_at_work
+from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.protocols.base import SnapshotProtocol
 from penstock.snapshot.protocols.events import SnapshotKind
 
@@ -83,6 +86,7 @@ class Task:
         source_input: the source's splits and readers; None if the chain begins with no source.
         in_flight: the recorder of records that barriers overtake; None if barriers overtake no
             records.
+        keys: looks at the keys of some records; None if the task has no keys.
     """
 
     def __init__(
@@ -100,12 +104,14 @@ class Task:
         settings: TaskSettings,
         source_input: SourceInput | None = None,
         in_flight: InFlightRecorder | None = None,
+        keys: KeySampler | None = None,
     ) -> None:
         self.id, self.name = id, name
         self.chain, self.gate, self.source_input = chain, gate, source_input
         self.checkpoint_writer = checkpoint_writer
         self.end_of_input = end_of_input
         self.backends = chain.backends()
+        self.keys = KeySampler({}) if keys is None else keys
         self._listener = listener
         self._clock = clock = settings.clock
         is_source = source_input is not None
@@ -145,6 +151,9 @@ class Task:
         self._barriers_overtake = in_flight is not None
         if source_input is not None and source_input.watermarks is not None:
             source_input.watermarks.connect(self.event_time.add)
+        by_uid = {operator.context.uid: operator for operator in chain.operators}
+        #: The queries of the keyed state, by clients of the job.
+        self.queries = StateReading(by_uid, self.backends, settings.timer, clock)
         self.waiting = False  #: Whether the task waits because it has nothing to do.
         #: All activities in the order of their priority, and those that need no credits.
         self._activities = list(self._create_activities(settings))
@@ -156,6 +165,7 @@ class Task:
         snapshots, end = self.snapshots, self._end
         yield SnapshotEvents(snapshots)
         yield CurrentBatch(slices, outputs)
+        yield self.queries
         for backend in self.backends.values():
             yield StateMemory(backend)
         yield EventTime(self.event_time, slices, self.end_of_input, end, outputs)
@@ -168,7 +178,9 @@ class Task:
             yield RequestResults(chain.requests, chain, snapshots, end, outputs)
             yield RestOfBatch(slices)
         yield self._mailbox
-        yield ChannelInput(self.gate, chain, slices, self.event_time, snapshots, end, outputs)
+        yield ChannelInput(
+            self.gate, chain, slices, self.event_time, snapshots, end, outputs, self.keys
+        )
         if self.source_input is not None:
             yield SourceReading(
                 self.source_input, chain, slices, snapshots, end, outputs, settings.timer
@@ -195,6 +207,23 @@ class Task:
     def no_more_splits(self) -> None:
         """Record that there are no more splits for this source task."""
         self._mailbox.append(NoMoreSplitsMail())
+
+    def snapshot_completed(self, number: int) -> None:
+        """Handle the completion of snapshot `number`. Raise `JobError` if the source fails."""
+        self.snapshots.complete(number)
+        if self.source_input is not None:
+            operator = self.chain.root.operator
+            operator_at_work.set(operator.context)
+            try:
+                self.source_input.snapshot_completed(number)
+            except BaseException as error:
+                raise to_job_error(error, operator, []) from error
+
+    def snapshot_aborted(self, number: int) -> None:
+        """Abort the snapshot `number`, since the JobManager has given it up."""
+        self.snapshots.abort(number)
+        if self.source_input is not None:
+            self.source_input.snapshot_aborted(number)
 
     def end_input(self, round: int) -> None:
         """Run a round of end-of-input hooks, since no records are left in the task's loop.

@@ -216,7 +216,8 @@ class ChannelFactory:
             output = RemoteOutputChannel(
                 senders[id], encode, config.batch_records, config.batch_bytes
             )
-        output.set_identity(self._edge_of(link), id.target)
+        aligned = link.partitioning is Partitioning.BROADCAST and not link.is_back_edge
+        output.set_identity(self._edge_of(link), id.target, aligned)
         return output
 
     def _local_output(self, channel: InputChannel, link: Link, wake: Signal) -> OutputChannel:

@@ -1,8 +1,9 @@
 """Connect the channels of a worker with the channels of the job's other workers.
 
-Each channel between two workers has a separate connection, which the sender opens. The first frame
-contains the execution attempt and the channel. The receiver refuses connections of other attempts,
-so no record of an older attempt reaches a task of this attempt.
+Two workers have one connection if there is a channel between them, and otherwise none. The worker
+with the lower index opens it. The first frame contains the execution attempt and this index. A
+worker refuses connections of other attempts, so no record of an older attempt reaches a task of
+this attempt.
 """
 
 from __future__ import annotations
@@ -18,13 +19,7 @@ from penstock.runtime.control.admission import Admission
 from penstock.runtime.control.handshake import client_handshake
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.output_channel import Sender
-from penstock.runtime.network.remote_channel import (
-    ReceivingHalf,
-    SendingHalf,
-    decode_header,
-    encode_header,
-    run_half,
-)
+from penstock.runtime.network.remote_channel import DataConnection, decode_header, encode_header
 from penstock.runtime.system.launcher import WorkerSpec
 from penstock.runtime.system.signal import Signal
 from penstock.runtime.system.transport import Transport
@@ -44,57 +39,71 @@ class DataConnections:
         self._transport = transport
         self._lost = lost
         self._admission = Admission(spec.token)
-        self._inputs: Mapping[ChannelId, InputChannel] = {}
+        #: The connections, by the index of the other worker.
+        self._peers: dict[int, DataConnection] = {}
         self._expecting = trio.Event()
-        self._connected: set[ChannelId] = set()
+        self._connected: set[int] = set()
         self._changed = Signal()
 
-    def expect(self, inputs: Mapping[ChannelId, InputChannel], workers: int) -> None:
-        """Start to serve connections. Connections that arrive earlier wait for this call.
+    def expect(
+        self,
+        inputs: Mapping[ChannelId, InputChannel],
+        outputs: Mapping[ChannelId, Callable[[], None]],
+        credits: int,
+        workers: int,
+    ) -> dict[ChannelId, Sender]:
+        """Start to serve connections, and return the sending halves of the output channels.
+
+        Connections that arrive earlier wait for this call.
 
         Arguments:
             inputs: the worker's input channels, by their ids.
-            workers: the number of workers of the job.
-        """
-        self._inputs = inputs
-        self._admission.expect(workers)
-        self._expecting.set()
-
-    async def open(
-        self,
-        outputs: Mapping[ChannelId, Callable[[], None]],
-        addresses: Sequence[str],
-        credits: int,
-        nursery: trio.Nursery,
-    ) -> dict[ChannelId, Sender]:
-        """Open the connections of output channels, and return their sending halves.
-
-        Arguments:
             outputs: for each channel to another worker, a function that wakes its sender.
-            addresses: the addresses of all workers, by their indices.
             credits: the number of batches that may be in flight on a channel.
-            nursery: the nursery in which the connections send and receive frames.
+            workers: the number of workers of the job.
         """
         senders: dict[ChannelId, Sender] = {}
         for id, wake in outputs.items():
-            stream = await self._transport.connect(addresses[id.target])
-            frames = await client_handshake(stream, self._spec.token)
-            await frames.send(encode_header(self._spec.attempt, id))
-            half = SendingHalf(frames, credits, wake)
-            senders[id] = half
-            nursery.start_soon(run_half, half, self._lost)
+            senders[id] = self._peer(id.target).add_output(id.link, credits, wake)
+        for id, channel in inputs.items():
+            if id.source != self._spec.worker:
+                self._peer(id.source).add_input(channel)
+        self._admission.expect(workers)
+        self._expecting.set()
         return senders
 
-    async def wait_for_inputs(self) -> None:
-        """Wait until all input channels from other workers are connected."""
-        remote = {id for id in self._inputs if id.source != self._spec.worker}
-        while not remote <= self._connected:
+    def _peer(self, worker: int) -> DataConnection:
+        return self._peers.setdefault(worker, DataConnection())
+
+    @property
+    def count(self) -> int:
+        """Return the number of workers to which this one is connected."""
+        return len(self._peers)
+
+    async def open(self, addresses: Sequence[str], nursery: trio.Nursery) -> None:
+        """Open the connections to workers with higher indices.
+
+        Arguments:
+            addresses: the addresses of all workers, by their indices.
+            nursery: the nursery in which the connections send and receive frames.
+        """
+        for worker, connection in sorted(self._peers.items()):
+            if worker > self._spec.worker:
+                stream = await self._transport.connect(addresses[worker])
+                frames = await client_handshake(stream, self._spec.token)
+                await frames.send(encode_header(self._spec.attempt, self._spec.worker))
+                self._connect(worker)
+                nursery.start_soon(connection.run, frames, self._lost)
+
+    async def wait_for_all(self) -> None:
+        """Wait until all connections exist."""
+        while self._connected != self._peers.keys():
             await self._changed.wait()
 
     async def accept(self, stream: trio.abc.Stream) -> Callable[[], Awaitable[None]] | None:
         """Check an incoming connection, and return a function that serves it.
 
-        Return None if the worker refuses the connection. The sending worker then reports that the
+        Return None if the worker refuses the connection. The other worker then reports that the
         connection was closed.
         """
         frames = await self._admission.admit(stream)
@@ -104,15 +113,18 @@ class DataConnections:
             header = await frames.receive()
             if header is None:
                 return None
-            attempt, id = decode_header(header)
+            attempt, worker = decode_header(header)
         except (ProtocolError, trio.BrokenResourceError, OSError):
             return None
         if attempt != self._spec.attempt:
             return None
         await self._expecting.wait()
-        channel = self._inputs.get(id)
-        if channel is None or id in self._connected:
+        connection = self._peers.get(worker)
+        if connection is None or worker >= self._spec.worker or worker in self._connected:
             return None
-        self._connected.add(id)
+        self._connect(worker)
+        return partial(connection.run, frames, self._lost)
+
+    def _connect(self, worker: int) -> None:
+        self._connected.add(worker)
         self._changed.set()
-        return partial(run_half, ReceivingHalf(frames, channel), self._lost)

@@ -26,14 +26,16 @@ class RestoredHandle(NamedTuple):
     Arguments:
         folder: the folder of the snapshot.
         handle: the handle.
-        rescaled: whether the parallelism of the operator has changed.
+        rescaled: whether the parallelism of the operator, or the version of its keys, has changed.
         producers: the uids of the producers of its logs whose parallelism has changed.
+        key_version: the version of the operator's keys in the snapshot.
     """
 
     folder: Path
     handle: OperatorHandle
     rescaled: bool
     producers: list[str]
+    key_version: int
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,10 @@ class DeploymentDescriptor:
         """The handles that each task restores, keyed by "chain:subtask"."""
         return {
             task: [
-                RestoredHandle(Path(folder), OperatorHandle.from_wire(wire), rescaled, producers)
-                for folder, wire, rescaled, producers in handles
+                RestoredHandle(
+                    Path(folder), OperatorHandle.from_wire(wire), rescaled, producers, version
+                )
+                for folder, wire, rescaled, producers, version in handles
             ]
             for task, handles in self.handles.items()
         }
@@ -112,7 +116,7 @@ class DeploymentDescriptor:
         """The names of the restored keyed states of each operator, by uid."""
         names: dict[str, set[str]] = {}
         for restored in self.restored_handles.values():
-            for _, handle, _, _ in restored:
+            for _, handle, *_ in restored:
                 if handle.keyed is not None:
                     names.setdefault(handle.uid, set()).update(handle.keyed.states)
         return names
@@ -130,7 +134,7 @@ class DeploymentDescriptor:
     @cached_property
     def chains(self) -> list[Chain]:
         """The chains that have a subtask in this slot."""
-        return [chain for chain in self.plan.chains if self.slot < chain.parallelism]
+        return [chain for chain in self.plan.running_chains if self.slot < chain.parallelism]
 
     @property
     def unaligned(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.dataflow.config import CheckpointingMode, JobConfig
+from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.runtime.network.input_gate import InputGate
 from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
@@ -22,7 +23,13 @@ def snapshot_protocol(config: JobConfig, gate: InputGate) -> SnapshotProtocol:
             return SynchronousProtocol(inputs, back_edges)
         case CheckpointingMode.UNALIGNED:
             align_first = config.aligned_checkpoint_timeout_seconds > 0
-            return UnalignedProtocol(inputs, back_edges, align_first=align_first)
+            broadcast = Partitioning.BROADCAST.value
+            aligned = {
+                id
+                for id, channel in gate.recorded.items()
+                if id not in back_edges and channel.edge.partitioning == broadcast
+            }
+            return UnalignedProtocol(inputs, back_edges, aligned=aligned, align_first=align_first)
     if back_edges:
         return AlignedCyclicProtocol(inputs, back_edges)
     return AlignedProtocol(inputs)

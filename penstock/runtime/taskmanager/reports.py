@@ -14,6 +14,7 @@ from penstock.runtime.task.snapshots.task_snapshot import Acknowledgement, Check
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.gc_tuning import process_memory
 from penstock.runtime.taskmanager.task_runner import TaskRunner
+from penstock.runtime.taskmanager.work_reports import WorkReports
 from penstock.snapshot.metadata.plain_values import NOT_PLAIN, require_plain
 
 
@@ -65,6 +66,7 @@ class SnapshotReporter(CheckpointResponder):
             acknowledgement.size.new,
             acknowledgement.size.linked,
             acknowledgement.aligned_seconds,
+            acknowledgement.capture_seconds,
             acknowledgement.blocked_seconds,
             acknowledgement.write_seconds,
             acknowledgement.log_records,
@@ -93,12 +95,15 @@ class SnapshotReporter(CheckpointResponder):
         self._send(m.Decline(*self._task, number, reason))
 
 
-def metrics_report(worker: int, runners: Iterable[TaskRunner]) -> m.Metrics:
+def metrics_report(
+    worker: int, runners: Iterable[TaskRunner], work: WorkReports | None = None
+) -> m.Metrics:
     """Return the message with the metrics of a worker.
 
     Arguments:
         worker: the index of the worker.
         runners: the runners of the worker's tasks.
+        work: reports what the tasks have done; None if the JobManager does not look for slow tasks.
     """
     operators, tasks, back_edges = [], [], []
     metrics: list[list[Any]] = []
@@ -124,7 +129,8 @@ def metrics_report(worker: int, runners: Iterable[TaskRunner]) -> m.Metrics:
             on_disk = [edge.queued_records, edge.spilled_bytes, edge.spilled_peak]
             back_edges.append([id.link, id.source, id.target, *on_disk])
     resident, peak = process_memory()
-    return m.Metrics(worker, operators, tasks, back_edges, metrics, resident, peak)
+    done = (0.0, [], []) if work is None else work.fields(runners)
+    return m.Metrics(worker, operators, tasks, back_edges, metrics, resident, peak, *done)
 
 
 def _holder(task: Task) -> list[Any] | None:

@@ -5,17 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import trio
 
+from penstock.dataflow.functions import VersionedKeySelector
+from penstock.dataflow.graph.job_graph import key_migration
+from penstock.dataflow.graph.key_groups import key_group
+from penstock.dataflow.graph.keys import canonical
+from penstock.runtime.serialization.rekeying import Rekeying
 from penstock.runtime.system.threads import Offload
 from penstock.runtime.task.snapshots.background_work import Pause, drive
 from penstock.runtime.task.snapshots.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
+from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.coordination.compatibility import require_compatible
-from penstock.snapshot.coordination.state_compatibility import compare_states
-from penstock.snapshot.metadata.handles import EventTimeState, OperatorHandle, StateMode
+from penstock.snapshot.coordination.state_compatibility import (
+    compare_states,
+    kinds_of_operator_states,
+)
+from penstock.snapshot.metadata.handles import (
+    EventTimeState,
+    KeyedHandle,
+    OperatorHandle,
+    StateMode,
+)
 from penstock.snapshot.state import KeyedBackend
 from penstock.snapshot.state.operator_state import (
     OperatorStateBackend,
@@ -24,13 +39,6 @@ from penstock.snapshot.state.operator_state import (
     redistribute,
 )
 from penstock.snapshot.storage.decoding import Decoding
-
-#: The kinds of operator states, for messages.
-_KINDS = {
-    StateMode.SPLIT: "list operator",
-    StateMode.UNION: "union list operator",
-    StateMode.BROADCAST: "broadcast",
-}
 
 
 class StateRestorer:
@@ -48,6 +56,7 @@ class StateRestorer:
         offload: Offload,
         pause: Pause = trio.lowlevel.checkpoint,
     ) -> None:
+        self._descriptor = descriptor
         self._handles = descriptor.restored_handles
         self._allow_dropped = descriptor.allow_dropped
         #: The operator states of operators that have none any more: for each uid, the mode of each
@@ -56,7 +65,7 @@ class StateRestorer:
         self._rescaled = {
             handle.uid
             for restored in self._handles.values()
-            for _, handle, rescaled, _ in restored
+            for _, handle, rescaled, _, _ in restored
             if rescaled
         }
         self._offload, self._pause = offload, pause
@@ -74,7 +83,9 @@ class StateRestorer:
         handles: dict[str, list[tuple[Path, OperatorHandle]]] = {}
         logs: list[RestoredLog] = []
         restored = self._handles.get(f"{task.id[0]}:{task.id[1]}", [])
-        for folder, handle, rescaled, producers in restored:
+        versions: dict[str, int] = {}
+        for folder, handle, rescaled, producers, version in restored:
+            versions[handle.uid] = version
             handles.setdefault(handle.uid, []).append((folder, handle))
             if handle.uid == root:
                 logs += [
@@ -90,8 +101,12 @@ class StateRestorer:
             keyed = [(folder, h.keyed) for folder, h in handles.get(uid, []) if h.keyed is not None]
             if keyed:
                 what = f"the keyed state of operator {self._names[uid]!r}, subtask {task.id[1]},"
+                migration = self._key_migration(uid, versions[uid])
                 with Decoding(what, keyed[0][0]):
-                    await drive(backend.restore(keyed), self._offload, self._pause)
+                    if migration is None:
+                        await drive(backend.restore(keyed), self._offload, self._pause)
+                    else:
+                        await self._migrate(migration, uid, backend, keyed)
         await self._restore_operator_state(task, handles)
         if task.source_input is not None:
             for _, handle in handles.get(root, []):
@@ -99,6 +114,58 @@ class StateRestorer:
                     task.source_input.restore(handle.small)
             if (watermarks := task.source_input.watermarks) is not None:
                 watermarks.restore(task.event_time.valve.watermark)
+
+    def _key_migration(self, uid: str, version: int) -> VersionedKeySelector | None:
+        """Return what converts the restored keys of an operator; None if they stay as they are."""
+        info = next(one for one in self._descriptor.plan.operators if one.uid == uid)
+        if version == info.key_version:
+            return None
+        return key_migration(self._descriptor.code.graph, info.id)
+
+    async def _migrate(
+        self,
+        migration: VersionedKeySelector,
+        uid: str,
+        backend: KeyedBackend,
+        keyed: list[tuple[Path, KeyedHandle]],
+    ) -> None:
+        """Restore the state of all keys of an operator, and move the own ones to their new keys."""
+        descriptor, groups = self._descriptor, self._descriptor.plan.max_parallelism
+        name = self._names[uid]
+        former = KeyedBackend(
+            folder=backend.storage.folder / "former-keys",
+            codec=descriptor.codec,
+            canonical=canonical,
+            max_parallelism=groups,
+            groups=range(groups),
+            engine=backend.storage.engine,
+        )
+        try:
+            await drive(former.restore(keyed), self._offload, self._pause)
+            for _, handle in keyed:
+                for index, state in enumerate(handle.states):
+                    backend.tables.declare_restored(handle, index, state)
+            merge, migrate_key = migration.merge, migration.migrate_key
+            assert migrate_key is not None
+
+            def new_key(key: Any) -> Any:
+                with calling(name, f"its key {key!r:.200} could not be converted"):
+                    return migrate_key(key)
+
+            def combine(state: str, one: Any, other: Any) -> Any:
+                assert merge is not None
+                with calling(name, f"values of its state {state!r} could not be combined"):
+                    return merge(one, other)
+
+            Rekeying(
+                new_key,
+                None if merge is None else combine,
+                lambda _, table: (backend.tables.named(table.name), backend),
+                lambda key: key_group(canonical(key), groups) in backend.groups,
+                "give the VersionedKeySelector a function that combines them, merge=...",
+            ).run([former])
+        finally:
+            former.close()
 
     def require_all_states(self, task: Task) -> None:
         """Check that a task has requested all restored states, or drop the others.
@@ -173,7 +240,7 @@ class _Unrequested:
 
     def __init__(self, modes: dict[str, StateMode]) -> None:
         #: The kind of each state that is gone, keyed by name. (Operator states have other kinds.)
-        self.gone = _kinds(modes)
+        self.gone = kinds_of_operator_states(modes)
         #: The kind of each new state.
         self.new: dict[str, str] = {}
         self._drops: list[Callable[[], None]] = []
@@ -188,19 +255,14 @@ class _Unrequested:
     def add_operator_state(self, backend: OperatorStateBackend) -> None:
         """Add the operator states."""
         gone, new = backend.end_opening()
-        self.gone |= _kinds(gone)
-        self.new |= _kinds(new)
+        self.gone |= kinds_of_operator_states(gone)
+        self.new |= kinds_of_operator_states(new)
         self._drops += [partial(backend.drop, name) for name in gone]
 
     def drop(self) -> None:
         """Remove the states that are gone, so that later snapshots do not have them."""
         for drop in self._drops:
             drop()
-
-
-def _kinds(modes: dict[str, StateMode]) -> dict[str, str]:
-    """Return the kind of each operator state, for messages."""
-    return {name: _KINDS[mode] for name, mode in modes.items()}
 
 
 def _event_times(handles: list[tuple[Path, OperatorHandle]]) -> list[EventTimeState]:

@@ -11,6 +11,7 @@ from functools import partial
 
 from penstock.dataflow.async_io import RunIn
 from penstock.dataflow.config import RuntimeExecutionMode
+from penstock.dataflow.functions import method_of
 from penstock.dataflow.graph.execution_graph import Chain, ChainedOperator, ChannelId, OperatorInfo
 from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.dataflow.graph.key_groups import key_group_range
@@ -33,6 +34,7 @@ from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.system.system import System
 from penstock.runtime.task.chain_runner import ChainRunner, TypedChainRunner
 from penstock.runtime.task.end_of_input import EndOfInputTracker
+from penstock.runtime.task.key_sampler import KeySampler
 from penstock.runtime.task.loop_watermarks import LoopPlace, LoopWatermarks
 from penstock.runtime.task.operator_chain import ChainNode
 from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
@@ -172,6 +174,7 @@ class TaskFactory:
             ),
             source_input=self._source_input(chain, root.operator, parts, request_split),
             in_flight=self._in_flight(chain.root.operator),
+            keys=self._keys(chain),
         )
         self._tasks.append(task)
         return TaskRunner(task, signals, self._system)
@@ -187,7 +190,13 @@ class TaskFactory:
             return None
         source = self._functions[chain.root.operator.id].function
         place = operator.context
-        context = ReaderContext(place.uid, place.subtask, chain.parallelism, place.metrics)
+        context = ReaderContext(
+            place.uid,
+            place.subtask,
+            chain.parallelism,
+            place.metrics,
+            self._config.on_lost_position,
+        )
 
         def create_reader() -> SourceReader:
             with calling(operator.name, "the source could not create a reader"):
@@ -228,6 +237,17 @@ class TaskFactory:
             own,
             self._descriptor.codec.encode_record_batch,
             self._descriptor.keep,
+        )
+
+    def _keys(self, chain: Chain) -> KeySampler:
+        edges = self._descriptor.code.graph.edges
+        links = [self._plan.links[number] for number in chain.inputs]
+        return KeySampler(
+            {
+                link.id: method_of(edges[link.edge].selector, "get_key")
+                for link in links
+                if link.partitioning is Partitioning.HASH
+            }
         )
 
     def _second_input(self, chain: Chain) -> frozenset[int]:
@@ -397,6 +417,7 @@ class TaskFactory:
             self._descriptor.attempt,
             self._descriptor.lineage,
             metrics,
+            self._descriptor.paths.staging,
         )
         with calling(info.name, "the sink could not create a writer"):
             writer: SinkWriter = sink.create_writer(context)

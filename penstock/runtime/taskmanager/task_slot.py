@@ -8,6 +8,7 @@ from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.source import Split
 from penstock.runtime.control import messages as m
+from penstock.runtime.control.state_queries import CONFLICT
 from penstock.runtime.system.processor import Processor
 from penstock.runtime.task.partial_batches import PartialBatches
 from penstock.runtime.task.snapshots.barrier_priority import BarrierPriority
@@ -55,7 +56,7 @@ class TaskSlot:
             ProtocolError: if the message is not a command for tasks.
         """
         match message:
-            case m.SplitAssigned(chain, _, id, payload):
+            case m.SplitAssigned(chain, _, id, payload, _):
                 self._tasks[chain].task.assign(Split(id, payload))
                 self._tasks[chain].wake_source()
             case m.NoMoreSplits(chain, _):
@@ -76,12 +77,12 @@ class TaskSlot:
                         runner.expect_barrier(number)
             case m.Abort(number):
                 for runner in self:
-                    runner.task.snapshots.abort(number)
+                    runner.task.snapshot_aborted(number)
                     runner.snapshot_over(number)
                     runner.wake()
             case m.Complete(number):
                 for runner in self:
-                    runner.task.snapshots.complete(number)
+                    runner.task.snapshot_completed(number)
                     runner.snapshot_over(number)
                     runner.wake()
             case m.EndInput(loop, round):
@@ -94,6 +95,22 @@ class TaskSlot:
                     runner.wake()
             case _:
                 raise ProtocolError(f"a worker received a {type(message).__name__}")
+
+    def read_state(self, query: m.ReadState, answer: Callable[[m.StateRead], None]) -> None:
+        """Let a task answer a query of its state, between two batches.
+
+        Arguments:
+            query: the query.
+            answer: called with the answer.
+        """
+        runner = self._tasks.get(query.chain)
+        if runner is None:
+            reason = "the job is about to start; ask again"
+            place = query.chain, query.subtask, query.id
+            answer(m.StateRead(*place, problem=CONFLICT, reason=reason))
+            return
+        runner.task.queries.ask(query, answer)
+        runner.wake()
 
     def _in_loop(self, loop: int) -> list[TaskRunner]:
         assert self._plan is not None

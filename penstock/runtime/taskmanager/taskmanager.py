@@ -2,8 +2,10 @@
 
 The TaskManager connects to the JobManager, deploys the tasks of its slot and reports that they are
 ready. Then it runs the tasks until the connection to the JobManager ends. It reports failures, and
-the JobManager decides how to handle them. A worker runs for one execution attempt only. For the
-next attempt, new workers are started, so that no data of an old attempt remains in them.
+the JobManager decides how to handle them. If the job is supervised and the JobManager dies, the
+tasks continue, and the worker offers them to the next JobManager. A worker runs for one execution
+attempt only. For the next attempt, new workers are started, so that no data of an old attempt
+remains in them.
 """
 
 from __future__ import annotations
@@ -23,18 +25,21 @@ from penstock.runtime.control.failures import ConnectionLost, failure_message
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.handshake import AuthenticationError, client_handshake
 from penstock.runtime.control.outbox import Outbox
-from penstock.runtime.system.launcher import WorkerSpec
+from penstock.runtime.system.launcher import REJOIN_PAUSE_SECONDS, WorkerSpec
 from penstock.runtime.system.limits import PROCESS_FILES, memory_limit, require_open_files
 from penstock.runtime.system.system import System
 from penstock.runtime.task.task import Task
+from penstock.runtime.taskmanager.attempt_record import AttemptRecord
 from penstock.runtime.taskmanager.channel_factory import ChannelFactory
 from penstock.runtime.taskmanager.data_connections import DataConnections
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
 from penstock.runtime.taskmanager.reports import SnapshotReporter, metrics_report
+from penstock.runtime.taskmanager.stack_sampler import sample_stacks
 from penstock.runtime.taskmanager.state_restorer import StateRestorer
 from penstock.runtime.taskmanager.task_factory import TaskFactory
 from penstock.runtime.taskmanager.task_runner import TaskRunner
 from penstock.runtime.taskmanager.task_slot import TaskSlot
+from penstock.runtime.taskmanager.work_reports import WorkReports
 from penstock.runtime.user_code.async_caller_factory import CallerFactory
 from penstock.runtime.user_code.errors import is_user_error, user_traceback
 from penstock.runtime.user_code.process_logging import LogAttributes
@@ -70,12 +75,20 @@ class TaskManager:
         self._connections = DataConnections(spec, system.transport, self._connection_lost)
         self._slot = TaskSlot(system.clock, system.processor)
         self._outbox = Outbox()
+        #: The facts that the next JobManager needs; None if the worker ends with its JobManager.
+        self._record = None if spec.rejoin_address is None else AttemptRecord(spec)
+        #: The scope in which the worker waits for the next JobManager; None while it has one.
+        self._waiting: trio.CancelScope | None = None
         self._start = trio.Event()
         self._over = False
         #: The Python files of the job; None if it has none.
         self._environment: PythonEnvironment | None = None
         #: Creates the callers of asynchronous functions; None before the deployment.
         self._callers: CallerFactory | None = None
+        #: Whether a thread samples the call stacks of this process.
+        self._sampling = False
+        #: Reports the work of the tasks; None if the job does not look for slow tasks.
+        self._work: WorkReports | None = None
 
     async def run(self) -> None:
         """Run the worker until the JobManager shuts it down or the connection ends."""
@@ -102,15 +115,11 @@ class TaskManager:
                 return
             if self._system.start_heartbeat is not None:
                 self._system.start_heartbeat(spec)
-            nursery.start_soon(self._outbox.write, jobmanager)
             self.send(m.Hello(spec.worker, spec.attempt, self._system.pid, address))
-            try:
-                await self._read(jobmanager, nursery)
-            except ProtocolError as error:
-                # The JobManager reports only a lost connection, so the reason is printed here.
-                print(f"worker {spec.worker} closed its connection: {error}", file=sys.stderr)
-            except (trio.BrokenResourceError, OSError):
-                pass  # the JobManager has ended, so no report can be sent
+            following: Frames | None = jobmanager
+            while following is not None:
+                lost = await self._obey(following, nursery)
+                following = await self._rejoin(address) if lost else None
             self._over = True
             nursery.cancel_scope.cancel()
         self._system.transport.close()
@@ -118,17 +127,74 @@ class TaskManager:
     # ---- the connection to the JobManager
 
     def send(self, message: m.Message) -> None:
-        """Add a message to the queue of messages that are sent to the JobManager."""
-        self._outbox.put(m.encode(message))
+        """Add a message to the queue of messages that are sent to the JobManager.
 
-    async def _read(self, jobmanager: Frames, nursery: trio.Nursery) -> None:
+        While there is no JobManager, the message is only recorded.
+        """
+        if self._record is not None:
+            self._record.sent(message)
+        if self._waiting is None:
+            self._outbox.put(m.encode(message))
+        elif isinstance(message, m.Failed):
+            self._waiting.cancel()
+
+    async def _obey(self, jobmanager: Frames, nursery: trio.Nursery) -> bool:
+        """Exchange messages with a JobManager until it shuts the worker down.
+
+        Returns:
+            Whether the connection was lost instead.
+        """
+        lost = False
+        async with trio.open_nursery() as session:
+            session.start_soon(self._outbox.write, jobmanager)
+            try:
+                lost = await self._read(jobmanager, nursery)
+            except ProtocolError as error:
+                # The JobManager reports only a lost connection, so the reason is printed here.
+                print(f"worker {self._spec.worker} closed its connection: {error}", file=sys.stderr)
+            except (trio.BrokenResourceError, OSError):
+                lost = True  # the JobManager has ended, so no report can be sent
+            session.cancel_scope.cancel()
+        return lost
+
+    async def _rejoin(self, address: str) -> Frames | None:
+        """Offer the tasks to the next JobManager, and return the connection to it.
+
+        The tasks continue meanwhile. Return None if the worker must end.
+        """
+        record, spec = self._record, self._spec
+        if record is None or spec.rejoin_address is None or record.failed:
+            return None
+        with trio.move_on_after(spec.rejoin_seconds) as self._waiting:
+            while True:
+                try:
+                    stream = await self._system.transport.connect(spec.rejoin_address)
+                except OSError:
+                    return None  # the supervisor is gone, or has given the job up
+                try:
+                    # The kernel keeps the connection until the next JobManager accepts it.
+                    jobmanager = await client_handshake(stream, spec.rejoin_token)
+                except (AuthenticationError, trio.BrokenResourceError, OSError):
+                    await stream.aclose()
+                    await trio.sleep(REJOIN_PAUSE_SECONDS)  # that JobManager has died, too
+                    continue
+                # All messages after the offer are queued behind it.
+                self._outbox, self._waiting = Outbox(), None
+                self.send(record.offer(self._system.pid, address))
+                return jobmanager
+        return None
+
+    async def _read(self, jobmanager: Frames, nursery: trio.Nursery) -> bool:
+        """Execute the messages of a JobManager, and return whether its connection was lost."""
         while True:
             frame = await jobmanager.receive()
             if frame is None:
-                return
+                return True
             message = m.decode(frame)
             if isinstance(message, m.Shutdown):
-                return
+                return False
+            if self._record is not None:
+                self._record.received(message)
             try:
                 self._handle(message, nursery)
             except BaseException as error:
@@ -144,6 +210,12 @@ class TaskManager:
                 nursery.start_soon(self._guard, partial(self._deploy, message, nursery))
             case m.Start():
                 self._start.set()
+            case m.ReadState():
+                self._slot.read_state(message, self.send)
+            case m.SampleStacks():
+                if not self._sampling:
+                    self._sampling = True
+                    nursery.start_soon(self._sample_stacks)
             case _:
                 self._slot.execute(message)
 
@@ -167,11 +239,11 @@ class TaskManager:
             codegen.set_enabled(False)
         channels = ChannelFactory(descriptor, self._system)
         inputs, outputs = channels.create_inputs(), channels.remote_outputs()
-        require_open_files(PROCESS_FILES + len(outputs) + len(inputs))
-        self._connections.expect(inputs, len(deploy.addresses))
-        senders = await self._connections.open(
-            outputs, deploy.addresses, descriptor.config.channel_batches, nursery
+        senders = self._connections.expect(
+            inputs, outputs, descriptor.config.channel_batches, len(deploy.addresses)
         )
+        require_open_files(PROCESS_FILES + self._connections.count)
+        await self._connections.open(deploy.addresses, nursery)
         callers = self._callers = CallerFactory(nursery, self._system.read or self._system.offload)
         tasks = TaskFactory(descriptor, self._system, channels, callers).create_tasks(
             senders,
@@ -180,13 +252,15 @@ class TaskManager:
             lambda chain: self.send(m.SplitWanted(chain, descriptor.slot)),
         )
         self._slot.deploy(descriptor.plan, tasks, descriptor.config.buffer_timeout_seconds)
+        if descriptor.config.straggler_window_seconds and descriptor.plan.slots > 1:
+            self._work = WorkReports(self._system.clock, self._system.process_figures)
         restorer = StateRestorer(descriptor, self._system.offload)
         for runner in tasks:
             await self._guard(partial(self._open, runner.task, restorer), runner.task)
         if self._logs is not None:
             self._logs.adopt()  # the user's functions may have changed the logging configuration
         logger.debug("opened the functions of %d tasks", len(tasks))
-        await self._connections.wait_for_inputs()
+        await self._connections.wait_for_all()
         self.send(m.Ready(descriptor.slot))
         await self._start.wait()
         logger.debug("processes records")
@@ -298,13 +372,21 @@ class TaskManager:
                 self.send(m.SourceWatermark(*runner.task.id, watermark))
             await trio.sleep(seconds)
 
+    async def _sample_stacks(self) -> None:
+        try:
+            # A worker that ends does not wait for the thread.
+            sampled = await (self._system.read or self._system.offload)(sample_stacks)
+        finally:
+            self._sampling = False
+        self.send(m.StacksSampled(self._spec.worker, self._system.pid, *sampled))
+
     async def _report_metrics(self) -> None:
         while True:
             self._send_metrics()
             await trio.sleep(METRICS_SECONDS)
 
     def _send_metrics(self) -> None:
-        metrics = metrics_report(self._spec.worker, self._slot)
+        metrics = metrics_report(self._spec.worker, self._slot, self._work)
         self.send(metrics)
         if self._memory_sampled is not None:
             self._memory_sampled(metrics.rss)

@@ -20,6 +20,17 @@ class Outcome:
     error: BaseException | None = None
 
 
+def outcome_of(function: Callable[[Any], Any], value: Any) -> Outcome:
+    """Call a plain function, and return its result or its error.
+
+    So the traceback of the error has only frames of the user.
+    """
+    try:
+        return Outcome(function(value))
+    except BaseException as error:
+        return Outcome(error=error)
+
+
 class AsyncCaller(Protocol):
     """Calls asynchronous functions of users. All methods are called in the worker's event loop."""
 

@@ -9,6 +9,7 @@ import trio
 from penstock.dataflow.async_io import RunIn
 from penstock.runtime.system.threads import Offload
 from penstock.runtime.user_code.async_caller import AsyncCaller
+from penstock.runtime.user_code.thread_caller import OneThreadCaller
 from penstock.runtime.user_code.trio_caller import ThreadCaller, TrioCaller
 
 if TYPE_CHECKING:
@@ -26,13 +27,18 @@ class CallerFactory:
     def __init__(self, nursery: trio.Nursery, offload: Offload) -> None:
         self._nursery, self._offload = nursery, offload
         self._asyncio: AsyncioCaller | None = None
+        self._thread: OneThreadCaller | None = None
 
     def create(self, run_in: RunIn) -> AsyncCaller:
-        """Return a caller that calls functions in asyncio, in trio or in threads."""
+        """Return a caller that calls functions in asyncio, in trio, or in one or many threads."""
         if run_in == "trio":
             return TrioCaller(self._nursery)
         if run_in == "threads":
             return ThreadCaller(self._nursery, self._offload)
+        if run_in == "thread":
+            if self._thread is None:
+                self._thread = OneThreadCaller()
+            return self._thread
         if self._asyncio is None:
             # Only here, because most workers need no asyncio.
             from penstock.runtime.user_code.asyncio_caller import AsyncioCaller
@@ -41,6 +47,7 @@ class CallerFactory:
         return self._asyncio
 
     def close(self) -> None:
-        """End the thread of asyncio, if there is one."""
-        if self._asyncio is not None:
-            self._asyncio.close()
+        """End the threads of the callers."""
+        for caller in (self._asyncio, self._thread):
+            if caller is not None:
+                caller.close()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
@@ -20,6 +19,7 @@ from typing import Any
 
 import trio
 
+from penstock.asyncio_thread import AsyncioThread, LoopEndedError
 from penstock.runtime.user_code.async_caller import Outcome
 
 #: The longest time for the coroutines to end when the worker ends, in seconds.
@@ -64,13 +64,11 @@ class AsyncioCaller:
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        self._loop = asyncio.new_event_loop()
         self._calls: deque[_Call] = deque()
         self._outcomes: deque[tuple[_Call, Outcome]] = deque()
-        #: Whether the event loop was told that there are calls.
+        #: Whether the event loop is going to run `_start_calls`.
         self._told = False
-        self._thread = threading.Thread(target=self._run_loop, name="penstock-asyncio", daemon=True)
-        self._thread.start()
+        self._thread = AsyncioThread("penstock-asyncio")
 
     # ---- in the worker's event loop
 
@@ -82,7 +80,7 @@ class AsyncioCaller:
         self._calls.append(call)
         if not self._told:
             self._told = True
-            self._loop.call_soon_threadsafe(self._start_calls)
+            self._thread.call_soon(self._start_calls)
         return lambda: self._cancel(call)
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -93,18 +91,17 @@ class AsyncioCaller:
             if inspect.isawaitable(result):
                 await result
 
-        asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(run(), self._thread.loop).result()
 
     def close(self) -> None:
         """Cancel all coroutines, and end the thread."""
-        if self._thread.is_alive():
-            ending = asyncio.run_coroutine_threadsafe(self._end_tasks(), self._loop)
-            ending.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
-            self._thread.join(CLOSE_SECONDS)
+        self._thread.end(CLOSE_SECONDS)
 
     def _cancel(self, call: _Call) -> None:
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(call.cancel)
+        try:
+            self._thread.call_soon(call.cancel)
+        except LoopEndedError:
+            pass  # and so has the call
 
     def _deliver(self) -> None:
         while self._outcomes:
@@ -113,17 +110,10 @@ class AsyncioCaller:
 
     # ---- in the thread
 
-    def _run_loop(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
-
     def _start_calls(self) -> None:
         self._told = False
         while self._calls:
-            self._calls.popleft().start(self._loop, self._call)
+            self._calls.popleft().start(self._thread.loop, self._call)
 
     async def _call(self, call: _Call) -> None:
         try:
@@ -135,10 +125,3 @@ class AsyncioCaller:
             self._token.run_sync_soon(self._deliver, idempotent=True)
         except trio.RunFinishedError:
             pass  # the worker has ended
-
-    async def _end_tasks(self) -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._loop.shutdown_asyncgens()

@@ -48,7 +48,7 @@ class EdgeFunctions:
         self._shared: dict[int, EdgeFunction] = {}
 
     def of(self, functions: Iterable[Any]) -> list[EdgeFunction]:
-        """Return the rich functions among some functions, each once.
+        """Return each rich function in `functions` once.
 
         Arguments:
             functions: key selectors and partitioners. None and plain functions are left out.

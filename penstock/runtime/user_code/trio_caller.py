@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from penstock.runtime.system.threads import Offload
-from penstock.runtime.user_code.async_caller import Outcome
+from penstock.runtime.user_code.async_caller import Outcome, outcome_of
 from penstock.runtime.user_code.errors import is_user_error
 
 
@@ -74,17 +74,9 @@ class ThreadCaller(TrioCaller):
         """Call a function with a value in a thread; see `AsyncCaller`."""
 
         async def in_thread(value: Any) -> Any:
-            outcome: Outcome = await self._offload(partial(_outcome_of, function, value))
+            outcome: Outcome = await self._offload(partial(outcome_of, function, value))
             if outcome.error is not None:
                 raise outcome.error
             return outcome.value
 
         return super().call(in_thread, value, done)
-
-
-def _outcome_of(function: Callable[[Any], Any], value: Any) -> Outcome:
-    """Return the outcome of a call. An error has only frames of the user in its traceback."""
-    try:
-        return Outcome(function(value))
-    except BaseException as error:
-        return Outcome(error=error)

@@ -32,10 +32,16 @@ class AttemptLoop:
         self._send, self._handlers = trio.open_memory_channel[Handler](math.inf)
         self._failure: PenstockError | None = None
         self._finished = trio.Event()
+        #: Whether the loop is over, and background work must not begin any more.
+        self.closed = False
 
     def open(self, nursery: trio.Nursery) -> None:
         """Use a nursery for background work. The caller cancels it when the attempt ends."""
         self._nursery = nursery
+
+    def close(self) -> None:
+        """Record that the loop is over. Call this before the nursery is cancelled."""
+        self.closed = True
 
     def spawn(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
         """Start background work. The function must post its failures and never raise them."""

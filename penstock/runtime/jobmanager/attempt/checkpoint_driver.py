@@ -9,7 +9,7 @@ methods run in the event loop of the attempt, except background work.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import trio
@@ -21,17 +21,18 @@ from penstock.runtime.control import messages as m
 from penstock.runtime.control.packing import build, malformed
 from penstock.runtime.jobmanager.attempt.attempt_loop import AttemptLoop
 from penstock.runtime.jobmanager.attempt.deployment import Deployment
-from penstock.runtime.jobmanager.attempt.split_server import SplitServer
-from penstock.runtime.jobmanager.attempt.worker_pool import WorkerPool
+from penstock.runtime.jobmanager.attempt.region import Region, RunningRegions, paused, send_all
 from penstock.runtime.jobmanager.reporting.job_events import (
     Committed,
     JobEvent,
     JobSnapshotAborted,
+    JobSnapshotBegan,
     JobSnapshotCompleted,
 )
 from penstock.runtime.jobmanager.reporting.snapshot_delays import SnapshotDelays
 from penstock.runtime.jobmanager.snapshots.pending_snapshot import PendingSnapshot
 from penstock.runtime.jobmanager.snapshots.snapshot_publisher import SnapshotPublisher
+from penstock.runtime.jobmanager.takeover.decision import TakeOver
 from penstock.runtime.system.signal import Signal
 from penstock.snapshot.coordination import coordinator as c
 from penstock.snapshot.coordination import loop_termination as t
@@ -56,12 +57,13 @@ class CheckpointDriver:
         deployment: the deployment of the attempt.
         numbers: the snapshot numbers that are reserved for the attempt.
         publisher: publishes snapshots and commits their output.
-        workers: the workers, which run the tasks.
-        splits: has the enumerators, whose state is a part of each snapshot.
+        regions: the regions that run. Their tasks take part in the next snapshot.
         loop: the event loop of the attempt.
         observe: called with each event of the job.
         clock: returns the time in seconds.
         captured: for each task, the last snapshot for which the task has captured its state.
+        completed: called when the output of a snapshot with state is committed, unless it is the
+            last one.
     """
 
     def __init__(
@@ -69,34 +71,30 @@ class CheckpointDriver:
         deployment: Deployment,
         numbers: range,
         publisher: SnapshotPublisher,
-        workers: WorkerPool,
-        splits: SplitServer,
+        regions: RunningRegions,
         loop: AttemptLoop,
         observe: Callable[[JobEvent], None],
         clock: Callable[[], float],
         captured: Mapping[Task, int],
+        completed: Callable[[], None],
     ) -> None:
-        plan = deployment.plan
         self._deployment = deployment
         self._numbers = numbers
         self._publisher = publisher
-        self._workers = workers
-        self._splits = splits
+        self._regions = regions
         self._loop = loop
         self._observe = observe
         self._clock = clock
         self._captured = captured
-        self._feedback_loops = t.LoopTerminationDetector(
-            t.Loop(
-                index,
-                frozenset(task for task in plan.tasks() if task[0] in chains),
-                plan.has_end_input(index),
-            )
-            for index, chains in enumerate(plan.loops)
-        )
+        self._completed = completed
         self._pending: dict[int, PendingSnapshot] = {}
+        #: The regions that take part in each pending snapshot.
+        self._members: dict[int, tuple[Region, ...]] = {}
+        #: Set while no manifest is being written.
+        self._settled = trio.Event()
+        self._settled.set()
         self._aborted: list[int] = []
-        self._delays = SnapshotDelays(plan)
+        self._delays = SnapshotDelays(deployment.plan)
         self._rescheduled = Signal()
         self._stopping = False
         #: The number of savepoints that were requested and are not complete.
@@ -121,6 +119,25 @@ class CheckpointDriver:
         )
         self._coordinate(c.Tick(now))
         self._loop.spawn(self._watch_clock)
+
+    def resume(self, region: Region, decision: TakeOver) -> None:
+        """Begin to take snapshots of tasks that an earlier JobManager has started.
+
+        The snapshots that it had begun are aborted.
+
+        Arguments:
+            region: the only region of the job.
+            decision: what the earlier JobManager knew.
+        """
+        region.workers.send_all(m.Complete(decision.completed))
+        for number in decision.aborted:
+            region.workers.send_all(m.Abort(number))
+            self._aborted.append(number)
+        self.start()
+        for task in decision.ended:
+            self.input_ended(task)
+        for task in decision.outside_ended:
+            self.outside_ended(region, task)
 
     def stop(self) -> None:
         """Take a last snapshot, and finish the attempt with it.
@@ -147,8 +164,27 @@ class CheckpointDriver:
         """Return whether a savepoint was requested and is not complete."""
         return self._savepoints > 0
 
-    def acknowledged(self, message: m.Acknowledge) -> None:
-        """Add the acknowledgement of a task to its snapshot.
+    def lost(self, region: Region) -> None:
+        """Continue without the tasks of a region, which has failed and will restart."""
+        self._regions.remove(region)
+        self._coordinate(c.TasksLost(frozenset(region.plan.tasks())))
+
+    def returned(self, region: Region, numbers: range) -> None:
+        """Take snapshots of a region again, whose tasks have started.
+
+        Arguments:
+            region: the region.
+            numbers: the snapshot numbers to use from now on.
+        """
+        self._regions.add(region)
+        self._coordinate(c.TasksReturned(frozenset(region.plan.tasks()), numbers))
+
+    async def settled(self) -> None:
+        """Wait until no manifest is being written."""
+        await self._settled.wait()
+
+    def acknowledged(self, region: Region, message: m.Acknowledge) -> None:
+        """Add the acknowledgement of a task of a region to its snapshot.
 
         Raise `ProtocolError` if the message is malformed.
         """
@@ -162,12 +198,34 @@ class CheckpointDriver:
         chain = self._deployment.plan.chains[message.chain]
         uids = {node.operator.uid for node in chain.root.walk()}
         pending.add_handles(handles, uids, message.subtask)
-        pending.add(message, committables)
+        pending.add(message, committables, self._clock())
         self._publisher.types.record_written(message.types)
         task: Task = (message.chain, message.subtask)
         if status is not None:
-            self._watch_feedback_loops(t.StatusReported(task, message.number, status))
-        self._coordinate(c.Acknowledged(task, message.number))
+            self._watch_loops(region, t.StatusReported(task, message.number, status))
+        if self._publisher.store.sends and any(handle.files for handle in handles):
+            self._loop.spawn(self._send, task, pending, handles)
+        else:
+            self._coordinate(c.Acknowledged(task, message.number))
+
+    async def _send(
+        self, task: Task, pending: PendingSnapshot, handles: Sequence[OperatorHandle]
+    ) -> None:
+        """Send the files of a task to the object store, and then count its acknowledgement.
+
+        So the time that it takes is a part of the time that the snapshot may take.
+        """
+        number = pending.number
+        try:
+            sent = await self._publisher.store.send(
+                number, handles, lambda: number in self._pending
+            )
+        except PenstockError as error:
+            declined = c.Declined("the store", number, str(error))
+            self._loop.post(partial(self._snapshot_failed, error, declined))
+        else:
+            pending.add_sent(sent.count, sent.size)
+            self._loop.post(partial(self._coordinate, c.Acknowledged(task, number)))
 
     def declined(self, task: Task, number: int, reason: str) -> None:
         """Abort a snapshot in which a task cannot take part."""
@@ -178,9 +236,9 @@ class CheckpointDriver:
         """Notify the coordinator that a task has processed all of its input."""
         self._coordinate(c.TaskInputEnded(task))
 
-    def outside_ended(self, task: Task) -> None:
+    def outside_ended(self, region: Region, task: Task) -> None:
         """Record that a task of a loop has processed all input from outside of the loop."""
-        self._watch_feedback_loops(t.ExternalInputEnded(task))
+        self._watch_loops(region, t.ExternalInputEnded(task))
 
     # ---- time
 
@@ -206,7 +264,8 @@ class CheckpointDriver:
             return
         seconds = self._clock() - pending.began
         acknowledged = self._coordinator.acknowledged
-        missing = [task for task in self._deployment.plan.tasks() if task not in acknowledged]
+        tasks = [task for region in self._members[pending.number] for task in region.plan.tasks()]
+        missing = [task for task in tasks if task not in acknowledged]
         event = self._delays.report(pending.number, seconds, missing, self._captured)
         if event is not None:
             self._observe(event)
@@ -222,38 +281,46 @@ class CheckpointDriver:
             self._execute(command)
 
     def _execute(self, command: c.CoordinatorCommand) -> None:
-        spawn, workers = self._loop.spawn, self._workers
+        spawn = self._loop.spawn
         match command:
             case c.PrepareSnapshot(number, seconds):
-                workers.send_all(m.Prepare(number, seconds))
+                send_all(self._regions, m.Prepare(number, seconds))
                 spawn(self._publisher.store.prepare_folder, number)
             case c.InjectBarriers(number, kind):
                 now, wall_ms = self._clock(), int(time.time() * 1000)
                 self._pending[number] = PendingSnapshot(number, kind, now, wall_ms)
+                self._members[number] = tuple(self._regions)
+                if self._deployment.keep:
+                    self._observe(JobSnapshotBegan(number, kind.value, wall_ms))
                 spawn(self._inject, number, kind)
             case c.PublishSnapshot(number):
+                self._settled = trio.Event()
                 spawn(self._publish, self._pending[number])
             case c.CompleteSnapshot(number):
                 self._complete(number)
-                self._watch_feedback_loops(t.SnapshotEnded(number))
+                self._snapshot_ended(number)
             case c.FinishJob(number):
                 self._complete(number, final=True)
             case c.AbortSnapshot(number, reason):
                 self._abort(number, reason)
-                self._watch_feedback_loops(t.SnapshotEnded(number))
+                self._snapshot_ended(number)
             case c.ReserveNumbers():
                 spawn(self._reserve)
             case c.FailAttempt(reason):
                 self._loop.fail(StoreError(reason, recoverability=self._recoverability))
 
-    def _watch_feedback_loops(self, event: t.LoopEvent) -> None:
-        """Pass an event to the loop termination detector, and execute its commands."""
-        for command in self._feedback_loops.handle(event):
+    def _snapshot_ended(self, number: int) -> None:
+        for region in self._regions:
+            self._watch_loops(region, t.SnapshotEnded(number))
+
+    def _watch_loops(self, region: Region, event: t.LoopEvent) -> None:
+        """Pass an event to a region's loop termination detector, and execute its commands."""
+        for command in region.feedback_loops.handle(event):
             match command:
                 case t.RunEndOfInputHooks(index, round):
-                    self._workers.send_all(m.EndInput(index, round))
+                    region.workers.send_all(m.EndInput(index, round))
                 case t.TerminateLoop(index):
-                    self._workers.send_all(m.CloseLoop(index))
+                    region.workers.send_all(m.CloseLoop(index))
                 case t.RequestCheckpoint(delay):
                     self._coordinate(c.Tick(self._clock()))  # the delay begins at this tick
                     self._coordinate(c.CheckpointRequested(delay))
@@ -267,16 +334,18 @@ class CheckpointDriver:
             declined = c.Declined("the store", number, str(error))
             self._loop.post(partial(self._snapshot_failed, error, declined))
             return
-        async with self._splits.paused():
+        members = self._members.get(number, ())
+        async with paused(members):
             pending = self._pending.get(number)
             if pending is None:
                 return  # the snapshot was aborted meanwhile
-            try:
-                pending.add_enumerators(self._splits.snapshot())
-            except PenstockError as error:
-                self._loop.post_failure(error)
-                return
-            self._workers.send_all(m.Inject(number, kind.value))
+            for region in members:
+                try:
+                    pending.add_enumerators(region.splits.snapshot())
+                except PenstockError as error:
+                    region.loop.post_failure(error)
+                    return
+            send_all(members, m.Inject(number, kind.value))
 
     async def _publish(self, pending: PendingSnapshot) -> None:
         # A final snapshot may have begun before all input had ended. Then it lacks the records
@@ -284,8 +353,10 @@ class CheckpointDriver:
         ended = self._coordinator.ended == self._coordinator.tasks
         finished = pending.kind is SnapshotKind.FINAL and ended and not self._stopping
         number = self._deployment.number
+        present = [region.plan.uids() for region in self._members[pending.number]]
+        absent = self._deployment.plan.uids().difference(*present)
         try:
-            await self._publisher.publish(pending, attempt=number, finished=finished)
+            await self._publisher.publish(pending, attempt=number, finished=finished, absent=absent)
         except PenstockError as error:
             failed = c.PublishFailed(pending.number, str(error))
             self._loop.post(partial(self._snapshot_failed, error, failed))
@@ -304,29 +375,51 @@ class CheckpointDriver:
         pending = self._pending.pop(number)
         if pending.kind is SnapshotKind.SAVEPOINT:
             self._savepoints -= 1
-        self._workers.send_all(m.Complete(number))
+        self._settled.set()
+        send_all(self._members.pop(number), m.Complete(number))
         if self._deployment.keep:
             # A snapshot without state only commits output, and is not reported.
             figures = pending.figures(self._clock(), self._deployment.ordinal)
-            self._observe(JobSnapshotCompleted(figures))
+            self._observe(JobSnapshotCompleted(figures, pending.tasks))
         aborted, self._aborted = self._aborted, []
-        self._loop.spawn(self._commit_output, aborted, final)
+        self._loop.spawn(self._commit_output, pending, aborted, final)
 
-    async def _commit_output(self, aborted: list[int], final: bool) -> None:
+    async def _commit_output(
+        self, snapshot: PendingSnapshot, aborted: list[int], final: bool
+    ) -> None:
         """Commit the output of a complete snapshot, and remove snapshots by retention."""
         publisher = self._publisher
         try:
             await publisher.commits.commit()
             self._observe(Committed())
             await publisher.tidy(aborted)
-            if publisher.store.keep:
-                store = publisher.store.files
-                await publisher.store.call(partial(self._splits.retain, store))
         except PenstockError as error:
             self._loop.post_failure(error)
             return
+        if publisher.store.keep:
+            for region in tuple(self._regions):
+                if region.loop.closed:
+                    continue
+                notified = trio.Event()
+                region.loop.spawn(self._notify_sources, region, snapshot, notified)
+                await notified.wait()
         if final:
             self._loop.post(self._loop.finish)
+        elif publisher.store.keep:
+            self._loop.post(self._completed)
+
+    async def _notify_sources(
+        self, region: Region, snapshot: PendingSnapshot, notified: trio.Event
+    ) -> None:
+        """Notify the sources of a region that a snapshot is complete."""
+        store = self._publisher.store
+        try:
+            await store.call(partial(region.splits.retain, store.files))
+            await region.splits.snapshot_completed(snapshot.number, snapshot.handles)
+        except PenstockError as error:
+            region.loop.post_failure(error)
+        finally:
+            notified.set()
 
     def _abort(self, number: int, reason: str) -> None:
         pending = self._pending.pop(number, None)
@@ -337,7 +430,8 @@ class CheckpointDriver:
             old = self._aborted[:MAX_ABORTED]
             del self._aborted[:MAX_ABORTED]
             self._loop.spawn(self._publisher.store.discard, old)
-        self._workers.send_all(m.Abort(number))
+        self._settled.set()
+        send_all(self._members.pop(number, ()), m.Abort(number))
         self._observe(JobSnapshotAborted(number, reason))
 
     async def _retry_savepoint(self) -> None:

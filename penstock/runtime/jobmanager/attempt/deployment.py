@@ -15,6 +15,20 @@ from penstock.runtime.jobmanager.snapshots.restored_snapshot import RestoredSnap
 
 
 @dataclass(frozen=True)
+class Rejoining:
+    """Describes where and for how long workers wait for the next JobManager.
+
+    Arguments:
+        address, token: the address and the secret of the supervisor's `Rendezvous`.
+        seconds: the time that the next JobManager has, in seconds.
+    """
+
+    address: str
+    token: bytes
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Deployment:
     """The data with which one attempt runs a job.
 
@@ -25,7 +39,7 @@ class Deployment:
             staged files apart.
         ordinal: the number of restarts of this run before the attempt.
         code, packed_code: the job's code, and the same code as `job_code.pack` returns it.
-        plan: the execution graph.
+        plan: the execution graph, in which only the chains of one region may run.
         types: the schema of each record class, as `RecordSchema.to_wire` returns it.
         restored: the snapshot to start from; None starts from the beginning of the input.
         lineage: the lineage of the run's snapshots.
@@ -33,8 +47,11 @@ class Deployment:
         keep: whether snapshots hold state.
         allow_dropped: whether restored states that the program no longer has are dropped.
         interval: the seconds between two checkpoints; None takes no periodic checkpoints.
+        missing_slots: the number of slots that the job asks for beyond those of the plan. Their
+            workers could not be started.
         python_files: the Python files of the job, as `pack_files` returns them.
         python: the interpreter of the workers; None stands for the JobManager's own.
+        rejoin: where workers wait for the next JobManager if this one dies; None if they then end.
     """
 
     number: int
@@ -49,8 +66,17 @@ class Deployment:
     keep: bool
     allow_dropped: bool
     interval: float | None
+    missing_slots: int = 0
     python_files: bytes = b""
     python: str | None = None
+    rejoin: Rejoining | None = None
+
+    @property
+    def region(self) -> str:
+        """Return the name of the region that the plan runs: that of its first chain."""
+        first = self.plan.running_chains[0]
+        alike = sum(chain.name == first.name for chain in self.plan.chains)
+        return first.name if alike == 1 else f"{first.name} (chain {first.id})"
 
     @property
     def config(self) -> JobConfig:
@@ -82,3 +108,9 @@ class Deployment:
             )
             for slot in range(self.plan.slots)
         ]
+
+
+def deployed_plan(plan: bytes) -> ExecutionGraph:
+    """Return the execution graph in a `Deploy` message, which a worker has kept."""
+    graph: ExecutionGraph = pickle.loads(plan)
+    return graph

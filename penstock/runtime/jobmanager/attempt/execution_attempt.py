@@ -1,163 +1,264 @@
-"""One execution attempt: from the start of its workers to its end or failure.
+"""One execution attempt: from the start of all regions to the end of the job or its failure.
 
-A failure always ends the attempt. The JobManager then starts another one.
+If the job is one region, a failure ends the attempt, and the JobManager starts another one. If it
+has several, a region that fails restarts alone, while the others run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 import trio
 
-from penstock.dataflow.errors import PenstockError, ProtocolError
+from penstock.dataflow.errors import PenstockError
 from penstock.runtime.control import messages as m
-from penstock.runtime.control.failures import failure_of, first_of, pinned
-from penstock.runtime.control.packing import malformed
+from penstock.runtime.control.failures import first_of, pinned
 from penstock.runtime.jobmanager.attempt.attempt_loop import AttemptLoop
 from penstock.runtime.jobmanager.attempt.checkpoint_driver import CheckpointDriver
 from penstock.runtime.jobmanager.attempt.deployment import Deployment
-from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
-from penstock.runtime.jobmanager.attempt.split_server import SplitServer
-from penstock.runtime.jobmanager.attempt.watermark_alignment import AlignmentCoordinator
-from penstock.runtime.jobmanager.attempt.worker_pool import WorkerPool
-from penstock.runtime.jobmanager.reporting.event_time_reports import EventTimeReports
+from penstock.runtime.jobmanager.attempt.region import RunningRegions
+from penstock.runtime.jobmanager.attempt.region_attempt import RegionAttempt
+from penstock.runtime.jobmanager.attempt.rescaling import Rescaling
+from penstock.runtime.jobmanager.attempt.state_queries import StateQueries
 from penstock.runtime.jobmanager.reporting.job_events import (
     AttemptRunning,
     JobEvent,
     WorkersStarted,
 )
-from penstock.runtime.jobmanager.reporting.job_metrics import JobMetrics
+from penstock.runtime.jobmanager.reporting.metric_reports import MetricReports
 from penstock.runtime.jobmanager.snapshots.snapshot_publisher import SnapshotPublisher
+from penstock.runtime.jobmanager.takeover.adoption import Adoption
+from penstock.runtime.jobmanager.takeover.decision import TakeOver
 from penstock.runtime.system.system import System
+
+#: Decides on the restart of a region, given its deployment and its failure. It waits until the
+#: region may start, and returns the new deployment and the snapshot numbers to use from then on.
+#: It raises a `PenstockError` if the whole attempt must end.
+RestartRegion = Callable[[Deployment, PenstockError], Awaitable[tuple[Deployment, range]]]
+
+#: Decides whether the job restarts with more workers, given how many more of each region can be
+#: started. It returns the reason, or None if the job does not restart now.
+Grow = Callable[[Mapping[int, int]], str | None]
 
 
 class ExecutionAttempt:
     """Runs one attempt of a job.
 
-    While the attempt runs, `checkpoints` takes savepoints and stops it, and `workers` reports which
-    workers are busy.
+    While the attempt runs, `checkpoints` takes savepoints and stops it.
 
     Arguments:
-        deployment: the data that the attempt deploys on its workers.
+        deployment: the data of the job that the attempt deploys.
+        regions: for each region its part of the deployment, with an attempt number of its own.
         numbers: the snapshot numbers that are reserved for its snapshots.
         system: the clock, connections, processes and threads that the attempt uses.
         publisher: publishes snapshots and commits their output.
-        metrics: adds up the metrics that the workers report.
-        event_time: finds faults of event time in these metrics.
+        reports: takes in the metrics that the workers report.
+        queries: passes queries of keyed state to the workers.
         observe: called with each event of the job.
+        adoption: the workers of an earlier JobManager, which already run the attempt; None starts
+            new workers.
     """
 
     def __init__(
         self,
         deployment: Deployment,
+        regions: Sequence[Deployment],
         numbers: range,
         system: System,
         publisher: SnapshotPublisher,
-        metrics: JobMetrics,
-        event_time: EventTimeReports,
+        reports: MetricReports,
+        queries: StateQueries,
         observe: Callable[[JobEvent], None],
+        adoption: Adoption | None = None,
     ) -> None:
-        self._deployment = deployment
+        self._deployment, self._parts = deployment, regions
+        self._adoption = adoption
         self._system = system
-        self._metrics, self._event_time = metrics, event_time
+        self._reports = reports
+        self._queries = queries
         self._observe = observe
         self._loop = AttemptLoop()
-        self.workers = WorkerPool(deployment, system, self._loop, self._handle)
-        self._assigner = SplitAssigner(deployment.code, deployment.plan)
-        self._alignment = AlignmentCoordinator.of(deployment.code, deployment.plan)
-        self._splits = SplitServer(self._assigner, system.offload, self.workers, self._loop)
+        self._running = RunningRegions()
         self.checkpoints = CheckpointDriver(
             deployment,
             numbers,
             publisher,
-            self.workers,
-            self._splits,
+            self._running,
             self._loop,
             observe,
             system.clock,
-            metrics.captured,
+            reports.metrics.captured,
+            self._snapshot_completed,
         )
-        self._running: Callable[[], None] = lambda: None
+        self._grow: Grow = lambda _: None
+        #: How many of the missing workers of each region can be started, by its first chain.
+        self._startable: dict[int, int] = {}
+        #: The newest attempt of each region, by its first chain, and the scopes of restarts.
+        self._attempts: dict[int, RegionAttempt] = {}
+        self._restarts: set[trio.CancelScope] = set()
+        #: The attempts of regions that are ready before the first records are processed.
+        self._ready: list[RegionAttempt] = []
+        self._begun = self._over = False
+        #: The number of regions whose workers are still being launched for the first time.
+        self._launching = len(regions)
 
-    async def run(self, running: Callable[[], None]) -> None:
+    async def run(
+        self,
+        begun: Callable[[], None],
+        restart: RestartRegion,
+        restarted: Callable[[Deployment, range], None],
+        grow: Grow,
+    ) -> None:
         """Run the attempt until the job ends. Raise a `PenstockError` if it fails.
 
         Arguments:
-            running: called when all tasks process records.
+            begun: called when all tasks process records.
+            restart: called when a region has failed that can restart alone.
+            restarted: called when a region processes records again.
+            grow: called after a snapshot, if missing workers can be started again.
         """
-        self._running = running
+        self._grow = grow
+        self._queries.begin_attempt(self._running, self._deployment.types)
         try:
-            async with trio.open_nursery() as nursery:
-                self._loop.open(nursery)
+            async with trio.open_nursery() as background:
+                self._loop.open(background)
                 try:
-                    await self._start(nursery)
-                    await self._loop.run()
-                    await self.workers.shut_down()
+                    async with trio.open_nursery() as nursery:
+                        for part in self._parts:
+                            nursery.start_soon(self._run_region, part, begun, restart, restarted)
+                        await self._loop.run()
+                        self._finish()
                 finally:
-                    await self.workers.kill()
-                    nursery.cancel_scope.cancel()
+                    background.cancel_scope.cancel()
         except* PenstockError as group:
             raise pinned(first_of(group)) from None
-        except* OSError as group:
-            fault = first_of(group)
-            raise PenstockError(f"the workers cannot be run here: {fault}") from fault
         finally:
-            self._assigner.close()
+            self._queries.end_attempt()
 
-    async def _start(self, nursery: trio.Nursery) -> None:
-        restored = self._deployment.restored
-        manifest = None if restored is None else restored.manifest
-        await self._system.offload(partial(self._assigner.start, manifest))
-        await self.workers.start(nursery)
-        self._observe(WorkersStarted(self.workers.pids))
+    @property
+    def pids(self) -> list[int]:
+        """Return the process ids of the workers of all regions, in the order of the regions."""
+        attempts = [attempt for _, attempt in sorted(self._attempts.items())]
+        return [*chain.from_iterable(attempt.workers.pids for attempt in attempts)]
 
-    def _handle(self, slot: int, message: m.Message) -> None:
-        """Handle a message of the worker in a slot."""
-        match message:
-            case m.Hello(_, _, _, address):
-                addresses = self.workers.connected(slot, address)
-                if addresses is not None:
-                    self.workers.send_each(self._deployment.messages(addresses))
-            case m.Ready():
-                if self.workers.ready(slot):
-                    self._loop.spawn(self._assign_and_start)
-            case m.SplitWanted(chain, subtask):
-                self._loop.spawn(self._splits.serve, chain, subtask)
-            case m.Acknowledge():
-                self.checkpoints.acknowledged(message)
-            case m.Decline(chain, subtask, number, reason):
-                self.checkpoints.declined((chain, subtask), number, reason)
-            case m.InputEnded(chain, subtask):
-                self.checkpoints.input_ended((chain, subtask))
-            case m.OutsideEnded(chain, subtask):
-                self.checkpoints.outside_ended((chain, subtask))
-            case m.Failed():
-                self._loop.fail(failure_of(message))
-            case m.SourceWatermark(chain, subtask, watermark):
-                for member, index, limit in self._alignment.report(chain, subtask, watermark):
-                    self.workers.send(index, m.WatermarkLimit(member, index, limit))
-            case m.Metrics():
-                self.workers.reported(slot)
-                with malformed("metrics"):
-                    self._metrics.update(self._deployment.number, message)
-                    now = self._system.clock()
-                    for warning in self._event_time.update(self._deployment.number, message, now):
-                        self._observe(warning)
-            case _:
-                raise ProtocolError(f"the JobManager received a {type(message).__name__}")
+    def profile(self) -> None:
+        """Request the call stacks of the workers of all regions."""
+        for attempt in self._attempts.values():
+            attempt.workers.send_all(m.SampleStacks())
 
-    async def _assign_and_start(self) -> None:
-        try:
-            await self._splits.assign_initial()
-        except PenstockError as error:
-            self._loop.post_failure(error)
-        else:
-            self._loop.post(self._start_tasks)
+    def busy(self) -> list[int]:
+        """Return the slots of workers whose task loop has not reported for a while."""
+        busy = chain.from_iterable(one.workers.busy() for one in self._attempts.values())
+        return sorted(set(busy))
 
-    def _start_tasks(self) -> None:
+    async def _run_region(
+        self,
+        part: Deployment,
+        begun: Callable[[], None],
+        restart: RestartRegion,
+        restarted: Callable[[Deployment, range], None],
+    ) -> None:
+        """Run a region until the job ends, through all of its attempts."""
+        start, adoption = partial(self._start_first, begun=begun), self._adoption
+        if adoption is not None:
+            start = partial(self._resume, decision=adoption.decision, begun=begun)
+        while not self._over:
+            attempt = RegionAttempt(
+                part,
+                self._system,
+                self.checkpoints,
+                self._reports,
+                self._queries,
+                self._observe,
+                adoption,
+            )
+            adoption = None
+            self._attempts[part.plan.tasks()[0][0]] = attempt
+            try:
+                await attempt.run(self._launched, start)
+                return
+            except PenstockError as error:
+                if len(self._parts) == 1 or not self._begun:
+                    raise
+                if attempt.region in self._running:
+                    self.checkpoints.lost(attempt.region)
+                self._queries.lost(attempt.region)
+                with trio.CancelScope() as scope:
+                    self._restarts.add(scope)
+                    await self.checkpoints.settled()
+                    part, numbers = await restart(part, error)
+                self._restarts.discard(scope)
+                if scope.cancelled_caught:
+                    return
+            start = partial(self._start_again, numbers=numbers, restarted=restarted)
+
+    def _launched(self) -> None:
+        self._launching -= 1
+        if self._launching <= 0:
+            self._observe(WorkersStarted(self.pids))
+
+    def _start_first(self, attempt: RegionAttempt, begun: Callable[[], None]) -> None:
+        """Start the tasks of all regions when all of them are ready."""
+        self._ready.append(attempt)
+        if len(self._ready) < len(self._parts):
+            return
+        self._begun = True
         self._observe(AttemptRunning(self._deployment.ordinal))
-        self.workers.send_all(m.Start())
+        for one in self._ready:
+            one.start_tasks()
+            self._running.add(one.region)
+            one.watch_for_slots(self._slots_found)
         # The first checkpoint interval begins now. The time to start the workers does not count.
         self.checkpoints.start()
-        self._running()
+        self._stand_by(self._ready[0])
+        begun()
+
+    def _resume(
+        self, attempt: RegionAttempt, decision: TakeOver, begun: Callable[[], None]
+    ) -> None:
+        """Continue with tasks that an earlier JobManager has started. The job is one region."""
+        self._begun = True
+        self._observe(AttemptRunning(self._deployment.ordinal))
+        self._running.add(attempt.region)
+        self.checkpoints.resume(attempt.region, decision)
+        self._stand_by(attempt)
+        begun()
+
+    def _start_again(
+        self,
+        attempt: RegionAttempt,
+        numbers: range,
+        restarted: Callable[[Deployment, range], None],
+    ) -> None:
+        """Start the tasks of a region that has failed before."""
+        attempt.start_tasks()
+        self.checkpoints.returned(attempt.region, numbers)
+        attempt.watch_for_slots(self._slots_found)
+        self._stand_by(attempt)
+        restarted(attempt.deployment, numbers)
+
+    def _slots_found(self, attempt: RegionAttempt, count: int) -> None:
+        """Record how many of the missing workers of a region can be started."""
+        region = attempt.deployment.plan.running_chains[0].id
+        self._startable[region] = count
+
+    def _snapshot_completed(self) -> None:
+        """End the attempt after a snapshot, if the job can continue with more workers."""
+        if any(self._startable.values()) and (reason := self._grow(self._startable)):
+            self._loop.fail(Rescaling(reason))
+
+    def _stand_by(self, attempt: RegionAttempt) -> None:
+        """Replace the standby processes that have become workers."""
+        count = self._deployment.config.restart_standby
+        if count:
+            self._loop.spawn(attempt.workers.stand_by, count)
+
+    def _finish(self) -> None:
+        """End all regions. Those that are about to restart are not started any more."""
+        self._over = True
+        for scope in self._restarts:
+            scope.cancel()
+        for attempt in self._attempts.values():
+            attempt.finish()

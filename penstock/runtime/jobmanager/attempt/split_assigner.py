@@ -6,7 +6,7 @@ Each source has one enumerator, which runs in the process of the JobManager.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -16,12 +16,17 @@ from penstock.dataflow.source import Split, SplitEnumerator
 from penstock.runtime.control.job_code import JobCode
 from penstock.runtime.jobmanager.snapshots.restored_snapshot import assigned_splits
 from penstock.runtime.user_code.errors import calling
+from penstock.snapshot.metadata.handles import OperatorHandle
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.metadata.plain_values import require_plain
+from penstock.snapshot.metadata.split_positions import split_position
 from penstock.snapshot.storage.store import Store
 
 #: The beginning of the message if an enumerator raises an error.
 FAILED = "the source could not assign its splits"
+
+#: The beginning of the message if an enumerator fails when a snapshot is complete.
+NOT_NOTICED = "the source failed after a snapshot was complete"
 
 logger = logging.getLogger("penstock.jobmanager")
 
@@ -75,7 +80,7 @@ class SplitAssigner:
         operators = {operator.id: operator for operator in code.graph.operators}
         self._sources = {
             chain.id: (chain.root.operator, operators[chain.root.operator.id].function)
-            for chain in plan.chains
+            for chain in plan.running_chains
             if chain.is_source
         }
         self._enumerators: dict[int, SplitEnumerator] = {}
@@ -166,7 +171,7 @@ class SplitAssigner:
         wanting = {
             chain: info.uid
             for chain, (info, _) in self._sources.items()
-            if type(self._enumerators[chain]).retain is not SplitEnumerator.retain
+            if _overrides(self._enumerators[chain], "retain")
         }
         if not wanting:
             return
@@ -195,6 +200,30 @@ class SplitAssigner:
             with self._calling(chain):
                 self._enumerators[chain].retain([state["enumerator"] for state in states], begun)
 
+    def snapshot_completed(self, handles: Iterable[OperatorHandle]) -> None:
+        """Notify the enumerators that a snapshot is complete. This may block.
+
+        Raise `JobError` if an enumerator fails.
+
+        Arguments:
+            handles: the handles of the snapshot.
+        """
+        positions: dict[str, list[tuple[Split, Any]]] = {
+            info.uid: []
+            for chain, (info, _) in self._sources.items()
+            if _overrides(self._enumerators[chain], "snapshot_completed")
+        }
+        for handle in handles:
+            if handle.uid in positions:
+                positions[handle.uid] += [
+                    (Split(id, payload), split_position(position)[0])
+                    for id, payload, position in handle.small or ()
+                ]
+        for chain, (info, _) in self._sources.items():
+            if info.uid in positions:
+                with calling(info.name, NOT_NOTICED):
+                    self._enumerators[chain].snapshot_completed(positions[info.uid])
+
     def close(self) -> None:
         """Close the enumerators. An error is only logged, since the attempt has ended."""
         for chain, enumerator in self._enumerators.items():
@@ -206,3 +235,8 @@ class SplitAssigner:
 
     def _calling(self, chain: int) -> AbstractContextManager[None]:
         return calling(self._sources[chain][0].name, FAILED)
+
+
+def _overrides(enumerator: SplitEnumerator, method: str) -> bool:
+    """Return whether the class of an enumerator has its own version of a method."""
+    return getattr(type(enumerator), method) is not getattr(SplitEnumerator, method)

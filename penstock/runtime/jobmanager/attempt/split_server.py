@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import trio
@@ -12,7 +14,9 @@ from penstock.runtime.control import messages as m
 from penstock.runtime.jobmanager.attempt.attempt_loop import AttemptLoop
 from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
 from penstock.runtime.jobmanager.attempt.worker_pool import WorkerPool
+from penstock.runtime.jobmanager.takeover.decision import AssignedSplit, TakeOverFailed
 from penstock.runtime.system.threads import Offload
+from penstock.snapshot.metadata.handles import OperatorHandle
 from penstock.snapshot.storage.store import Store
 
 #: The time in seconds after which a source is asked for a split again, if it had none but may have
@@ -39,6 +43,11 @@ class SplitServer:
         self._loop = loop
         #: A lock that is held from the call of an enumerator until its split is sent to a task.
         self._assigning = trio.Lock()
+        #: The number of splits that were sent to tasks.
+        self._sent = 0
+        #: The lock that is held while enumerators are notified of a complete snapshot, and the
+        #: number of the last one.
+        self._notifying, self._notified = trio.Lock(), -1
 
     async def assign_initial(self) -> None:
         """Send the tasks the splits that they read in turns. Raise `JobError` if a source fails."""
@@ -49,7 +58,28 @@ class SplitServer:
                 self._send(chain, subtask, split)
 
     def _send(self, chain: int, subtask: int, split: Split) -> None:
-        self._workers.send(subtask, m.SplitAssigned(chain, subtask, split.id, split.payload))
+        message = m.SplitAssigned(chain, subtask, split.id, split.payload, self._sent)
+        self._workers.send(subtask, message)
+        self._sent += 1
+
+    async def repeat(self, splits: Sequence[AssignedSplit]) -> None:
+        """Assign splits again that an earlier JobManager has assigned to the same tasks.
+
+        Nothing is sent, since the tasks have them.
+
+        Raises:
+            TakeOverFailed: if an enumerator returns another split than in the earlier JobManager.
+            JobError: if an enumerator fails.
+        """
+        for split in splits:
+            ask = partial(self._assigner.next_split, split.chain, split.subtask)
+            with trio.CancelScope(shield=True):
+                found = await self._offload(ask)
+            if found != Split(split.id, split.payload):
+                raise TakeOverFailed(
+                    f"its split {split.id!r} is not the next one of the source any more"
+                )
+            self._sent = split.sequence + 1
 
     async def serve(self, chain: int, subtask: int) -> None:
         """Send a task its next split when there is one, or `NoMoreSplits` at the end."""
@@ -97,3 +127,15 @@ class SplitServer:
         Raise `JobError` if an enumerator fails.
         """
         self._assigner.retain(store)
+
+    async def snapshot_completed(self, number: int, handles: Sequence[OperatorHandle]) -> None:
+        """Notify the enumerators that a snapshot is complete, unless a later one is already.
+
+        Raise `JobError` if an enumerator fails.
+        """
+        async with self._notifying:
+            if number <= self._notified:
+                return
+            self._notified = number
+            with trio.CancelScope(shield=True):
+                await self._offload(lambda: self._assigner.snapshot_completed(handles))

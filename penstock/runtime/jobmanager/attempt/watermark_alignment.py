@@ -14,6 +14,23 @@ from penstock.dataflow.time.watermark import MAX_WATERMARK
 from penstock.runtime.control.job_code import JobCode
 
 
+def watermark_groups(code: JobCode, plan: ExecutionGraph) -> dict[int, tuple[str, int]]:
+    """Return the group and the allowed drift in milliseconds of each aligned source, by its chain.
+
+    Arguments:
+        code: the job's code, which has the watermark strategies of the sources.
+        plan: the execution graph.
+    """
+    operators = {operator.id: operator for operator in code.graph.operators}
+    groups: dict[int, tuple[str, int]] = {}
+    for chain in plan.running_chains:
+        strategy = operators[chain.root.operator.id].watermark_strategy
+        if strategy is not None and strategy.alignment is not None:
+            aligned = strategy.alignment
+            groups[chain.id] = (aligned.group, aligned.max_drift_ms)
+    return groups
+
+
 class AlignmentCoordinator:
     """Computes the limits of all watermark groups of a job.
 
@@ -38,14 +55,8 @@ class AlignmentCoordinator:
             code: the job's code, which has the watermark strategies of the sources.
             plan: the execution graph.
         """
-        operators = {operator.id: operator for operator in code.graph.operators}
-        groups: dict[int, tuple[str, int]] = {}
-        for chain in plan.chains:
-            strategy = operators[chain.root.operator.id].watermark_strategy
-            if strategy is not None and strategy.alignment is not None:
-                aligned = strategy.alignment
-                groups[chain.id] = (aligned.group, aligned.max_drift_ms)
-        return cls(groups, {chain.id: chain.parallelism for chain in plan.chains})
+        groups = watermark_groups(code, plan)
+        return cls(groups, {chain.id: chain.parallelism for chain in plan.running_chains})
 
     def report(self, chain: int, subtask: int, watermark: int) -> list[tuple[int, int, int]]:
         """Handle the report of a source task.

@@ -6,7 +6,7 @@ from penstock.dataflow.errors import PenstockError, Recoverability
 from penstock.runtime.control import messages as m
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.outbox import Outbox
-from penstock.runtime.system.launcher import ProcessHandle, WorkerHandle, WorkerSpec
+from penstock.runtime.system.launcher import ChildHandle, WorkerHandle, WorkerSpec
 
 
 class WorkerLost(PenstockError):
@@ -90,7 +90,7 @@ class WorkerConnection:
     async def died(self) -> WorkerLost:
         """Wait until the process has ended, and return an error that says how it ended."""
         lost = self.lost(await self.handle.wait())
-        if isinstance(self.handle, ProcessHandle) and self.handle.crashed:
+        if isinstance(self.handle, ChildHandle) and self.handle.crashed:
             # A record or a function may have crashed the worker, and may crash it again.
             lost.recoverability = Recoverability.RECOVERABLE
         return lost

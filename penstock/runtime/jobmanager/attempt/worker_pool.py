@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import astuple
 from functools import partial
 
 import trio
 
+from penstock.dataflow.config.start_method import StartMethod
 from penstock.dataflow.errors import ProtocolError
 from penstock.runtime.control import messages as m
 from penstock.runtime.control.admission import Admission
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.jobmanager.attempt.attempt_loop import AttemptLoop
 from penstock.runtime.jobmanager.attempt.deployment import Deployment
-from penstock.runtime.jobmanager.attempt.worker_connection import WorkerConnection
-from penstock.runtime.system.launcher import WorkerSpec
+from penstock.runtime.jobmanager.attempt.rescaling import WorkersNotStarted
+from penstock.runtime.jobmanager.attempt.worker_connection import WorkerConnection, WorkerLost
+from penstock.runtime.jobmanager.takeover.rejoin_server import RejoinedWorker
+from penstock.runtime.system.launcher import WorkerHandle, WorkerSpec
 from penstock.runtime.system.system import System
 
 #: The time that a worker may take to start and connect, in seconds.
@@ -55,36 +59,113 @@ class WorkerPool:
         self._token = secrets.token_bytes(32)
         self._admission = Admission(self._token)
         # Each worker opens two connections: one for messages, and one for heartbeats.
-        self._admission.expect(2 * deployment.plan.slots)
+        self._admission.expect(2 * (deployment.plan.slots + deployment.missing_slots))
         self._workers: dict[int, WorkerConnection] = {}
+        #: The address at which workers connect.
+        self._address = ""
+        #: The workers of this attempt that could not be started, by slot.
+        self._not_started: dict[int, WorkerLost] = {}
+        #: For each worker that is only started as a trial, whether it has connected, by slot.
+        self._trials: dict[int, trio.Event] = {}
         self._launched = trio.Event()
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Start the workers, and watch them from now on.
 
-        Raise `OSError` if a process cannot be started.
+        Raise `OSError` if a process cannot be started; `WorkersNotStarted` in a job that can
+        continue with fewer.
         """
-        number, code = self._deployment.number, self._deployment.code
         transport, launcher = self._system.transport, self._system.launcher
-        address = await transport.listen(f"jm.{number}", self._serve, nursery)
-        for slot in range(self._deployment.plan.slots):
-            spec = WorkerSpec(
-                address,
-                self._token,
-                slot,
-                number,
-                code.config.heartbeat_seconds,
-                code.search_path,
-                code.folder,
-                code.config.host,
-                self._deployment.python,
-            )
-            handle = await launcher.launch(spec)
+        name, slots = f"jm.{self._deployment.number}", self._deployment.plan.slots
+        self._address = await transport.listen(name, self._serve, nursery)
+        for slot in range(slots):
+            spec = self._spec(self._address, slot)
+            try:
+                handle = await launcher.launch(spec)
+            except OSError as error:
+                if not self._deployment.config.restart_reactive:
+                    raise
+                # The system would refuse the others, too.
+                text = f"{slots - slot} of {slots} workers could not be started: {error}"
+                raise WorkersNotStarted(text, self._region, slots - slot) from error
             worker = WorkerConnection(handle, spec, self._system.clock())
             self._workers[slot] = worker
-            self._loop.spawn(self._watch_process, worker)
+            self._loop.spawn(self._watch_process, slot, worker)
         self._launched.set()
+        self._report_not_started()
         self._loop.spawn(self._watch_heartbeats)
+
+    def adopt(self, workers: Sequence[RejoinedWorker]) -> None:
+        """Continue with the workers of an earlier JobManager, and watch them from now on.
+
+        Arguments:
+            workers: the workers in the order of the slots. Their tasks process records.
+        """
+        for slot, worker in enumerate(workers):
+            spec = WorkerSpec("", b"", slot, self._deployment.number, 0.0)
+            connection = WorkerConnection(worker.process, spec, self._system.clock())
+            connection.connected(worker.offer.address)
+            connection.opened()
+            self._workers[slot] = connection
+        self._launched.set()
+        for slot, worker in enumerate(workers):
+            self._loop.spawn(self._watch_process, slot, self._workers[slot])
+            worker.accept(partial(self._serve_adopted, slot))
+        self._loop.spawn(self._watch_heartbeats)
+
+    def _spec(self, address: str, slot: int) -> WorkerSpec:
+        code = self._deployment.code
+        return WorkerSpec(
+            address,
+            self._token,
+            slot,
+            self._deployment.number,
+            code.config.heartbeat_seconds,
+            code.search_path,
+            code.folder,
+            code.config.host,
+            self._deployment.python,
+            code.config.start_method is StartMethod.FORK,
+            *(astuple(self._deployment.rejoin) if self._deployment.rejoin else ()),
+        )
+
+    async def stand_by(self, count: int) -> None:
+        """Let `count` processes wait that can become workers of a later attempt."""
+        deployment = self._deployment
+        if self._system.stand_by is not None:
+            # Files of the job must be unpacked before its code is loaded, so the worker does both.
+            code = b"" if deployment.python_files else deployment.packed_code
+            await self._system.stand_by(count, self._spec("", 0), code)
+
+    @property
+    def _region(self) -> int:
+        return self._deployment.plan.running_chains[0].id
+
+    async def count_startable(self) -> int:
+        """Return how many of the missing workers could be started now.
+
+        They are started, and end as soon as they have connected.
+        """
+        first, handles = self._deployment.plan.slots, []
+        found = 0
+        try:
+            for slot in range(first, first + self._deployment.missing_slots):
+                connected = self._trials[slot] = trio.Event()
+                try:
+                    handle = await self._system.launcher.launch(self._spec(self._address, slot))
+                except OSError:
+                    break
+                handles.append(handle)
+                with trio.move_on_after(START_SECONDS):
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(_cancel_after, nursery, handle.wait)
+                        await connected.wait()
+                        found += 1
+                        nursery.cancel_scope.cancel()
+        finally:
+            self._trials.clear()
+            await _end(handles)
+        return found
 
     @property
     def pids(self) -> list[int]:
@@ -97,6 +178,7 @@ class WorkerPool:
         Return None if another worker has not connected yet.
         """
         self._workers[slot].connected(address)
+        self._report_not_started()
         addresses = [worker.address for _, worker in sorted(self._workers.items())]
         known = [address for address in addresses if address]
         return known if len(known) == len(addresses) else None
@@ -138,11 +220,7 @@ class WorkerPool:
 
         A process that has ended remains as a zombie until its parent has waited for it.
         """
-        for worker in self._workers.values():
-            worker.handle.kill()
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + KILL_SECONDS):
-            for worker in self._workers.values():
-                await worker.handle.wait()
+        await _end([worker.handle for worker in self._workers.values()])
 
     async def shut_down(self) -> None:
         """Order the workers to end, and wait until they have closed their functions.
@@ -156,8 +234,25 @@ class WorkerPool:
 
     # ---- watching
 
-    async def _watch_process(self, worker: WorkerConnection) -> None:
-        self._loop.post_failure(await worker.died())
+    async def _watch_process(self, slot: int, worker: WorkerConnection) -> None:
+        self._lose(slot, await worker.died())
+
+    def _lose(self, slot: int, lost: WorkerLost) -> None:
+        """Report that a worker is lost, or that it could not be started."""
+        if self._deployment.config.restart_reactive and self._workers[slot].address is None:
+            self._not_started[slot] = lost
+            self._report_not_started()
+        else:
+            self._loop.post_failure(lost)
+
+    def _report_not_started(self) -> None:
+        """Report the workers that could not be started, when it is known of each."""
+        lost, all_launched = self._not_started, self._launched.is_set()
+        waiting = [slot for slot, worker in self._workers.items() if worker.address is None]
+        if lost and all_launched and lost.keys() >= set(waiting):
+            text = f"{len(lost)} of {len(self._workers)} workers could not be started"
+            text = f"{text}: {next(iter(lost.values()))}"
+            self._loop.post_failure(WorkersNotStarted(text, self._region, len(lost)))
 
     async def _watch_heartbeats(self) -> None:
         """Report workers that have sent neither a message nor a heartbeat for too long."""
@@ -166,7 +261,7 @@ class WorkerPool:
             wake = clock() + HEARTBEAT_CHECK_SECONDS
             await trio.sleep_until(wake)
             now = clock()
-            for worker in self._workers.values():
+            for slot, worker in self._workers.items():
                 limit = config.heartbeat_timeout_seconds if worker.address else START_SECONDS
                 if now > wake + config.heartbeat_seconds:
                     # This process itself did not run for a while, so it could not receive
@@ -174,7 +269,7 @@ class WorkerPool:
                     worker.excuse(now - wake, now)
                 elif worker.silent_for(now) > limit:
                     missing = "has sent no heartbeat" if worker.address else "has not connected"
-                    self._loop.post_failure(worker.lost(f"{missing} for {limit:g} s"))
+                    self._lose(slot, worker.lost(f"{missing} for {limit:g} s"))
 
     # ---- connections
 
@@ -189,7 +284,7 @@ class WorkerPool:
             while (frame := await frames.receive()) is not None:
                 message = m.decode(frame)
                 if isinstance(message, m.Heartbeat):
-                    self._note_heartbeat(message)
+                    self.note_heartbeat(message)
                     continue
                 if slot is None:
                     slot = await self._admit(message, frames)
@@ -204,7 +299,25 @@ class WorkerPool:
         if slot is not None:
             self._loop.post_failure(self._workers[slot].lost(how, disconnected=disconnected))
 
-    def _note_heartbeat(self, message: m.Heartbeat) -> None:
+    async def _serve_adopted(self, slot: int, frames: Frames) -> None:
+        """Serve the connection for messages of an adopted worker."""
+        worker = self._workers[slot]
+        how, disconnected = "lost its connection", True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(worker.write, frames)
+            try:
+                while (frame := await frames.receive()) is not None:
+                    worker.contacted(self._system.clock())
+                    self._loop.post(partial(self._handle, slot, m.decode(frame)))
+            except ProtocolError as error:
+                how, disconnected = f"sent a message that cannot be understood: {error}", False
+            except (trio.BrokenResourceError, OSError):
+                pass
+            nursery.cancel_scope.cancel()
+        self._loop.post_failure(worker.lost(how, disconnected=disconnected))
+
+    def note_heartbeat(self, message: m.Heartbeat) -> None:
+        """Record that a worker of this attempt has sent a heartbeat."""
         if message.attempt == self._deployment.number and message.worker in self._workers:
             self._workers[message.worker].contacted(self._system.clock())
 
@@ -218,6 +331,9 @@ class WorkerPool:
             return None
         # A worker may connect before all workers are launched.
         await self._launched.wait()
+        if message.worker in self._trials:
+            self._trials[message.worker].set()
+            return None
         worker = self._workers.get(message.worker)
         if worker is None:
             raise ProtocolError(f"there is no worker {message.worker}")
@@ -236,3 +352,18 @@ class WorkerPool:
             raise ProtocolError(
                 f"worker {slot} sent a {type(message).__name__} of a task that it does not run"
             )
+
+
+async def _cancel_after(nursery: trio.Nursery, function: Callable[[], Awaitable[object]]) -> None:
+    """Call a function, and cancel a nursery when it has returned."""
+    await function()
+    nursery.cancel_scope.cancel()
+
+
+async def _end(handles: Sequence[WorkerHandle]) -> None:
+    """End workers at once, and wait until they have ended, at most for `KILL_SECONDS`."""
+    for handle in handles:
+        handle.kill()
+    with trio.CancelScope(shield=True, deadline=trio.current_time() + KILL_SECONDS):
+        for handle in handles:
+            await handle.wait()

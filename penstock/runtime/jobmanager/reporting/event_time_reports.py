@@ -1,4 +1,4 @@
-"""Report what is wrong with event time: watermarks that stand still, and times of a wrong unit.
+"""Report faults of event time: watermarks that stand still, and a wrong unit.
 
 A watermark is the lowest of all inputs. So one input, split or subtask without records can hold
 back a whole job, and windows then stay open in silence. The workers report for each task which
@@ -66,25 +66,32 @@ class EventTimeReports:
             for node in chain.root.walk():
                 self._chains[node.operator.uid] = chain.id
                 self._before |= {child.operator.uid: node.operator.uid for child in node.children}
-        self._attempt = -1
         self._progress: dict[tuple[str, int], _Progress] = {}
-        #: What holds the watermark of each task, as `Metrics.tasks` has it.
+        #: The input or split that holds the watermark of each task, as `Metrics.tasks` has it.
         self._holders: dict[tuple[int, int], Any] = {}
         #: The operators whose watermark was reported, and the watermark then.
         self._reported: dict[str, int] = {}
         #: The operators whose event times were examined.
         self._examined: set[str] = set()
 
-    def update(self, attempt: int, metrics: Metrics, now: float) -> list[JobWarning]:
+    def begin_attempt(self, plan: ExecutionGraph) -> None:
+        """Forget what the last attempt of a region, or of the job, has reported.
+
+        Arguments:
+            plan: the execution graph, in which the chains of the region run.
+        """
+        self._plan = plan
+        uids, chains = plan.uids(), {chain.id for chain in plan.running_chains}
+        self._progress = {key: one for key, one in self._progress.items() if key[0] not in uids}
+        self._holders = {key: one for key, one in self._holders.items() if key[0] not in chains}
+
+    def update(self, metrics: Metrics, now: float) -> list[JobWarning]:
         """Record the metrics of a worker, and return the warnings that are due.
 
         Arguments:
-            attempt: the number of the execution attempt.
             metrics: the metrics.
             now: the current time, in seconds.
         """
-        if attempt != self._attempt:
-            self._attempt, self._progress, self._holders = attempt, {}, {}
         for chain, subtask, *_, holder in metrics.tasks:
             self._holders[chain, subtask] = holder
         warnings = self._unit_warnings(metrics)

@@ -7,11 +7,12 @@ The key `event` holds the name of the kind, and the other keys are the fields.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from penstock.dataflow.errors import PenstockError
 from penstock.runtime.control.failures import describe
+from penstock.runtime.control.state_queries import ANSWER
 from penstock.runtime.jobmanager.job_settings import JobOutcome
 
 
@@ -34,11 +35,15 @@ class JobStarted(JobEvent):
     Arguments:
         pid: the process id of the JobManager.
         operators: [uid, name] of each operator.
+        graph, config: the execution graph and the settings, as `describe_graph` and
+            `describe_config` return them.
     """
 
     NAME: ClassVar[str] = "started"
     pid: int
     operators: list[list[str]]
+    graph: dict[str, Any]
+    config: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,11 +55,37 @@ class Note(JobEvent):
 
 
 @dataclass(frozen=True)
+class StateAnswered(JobEvent):
+    """Carries the answer to a query of keyed state; see `control/state_queries.py`."""
+
+    NAME: ClassVar[str] = ANSWER
+    answer: dict[str, Any]
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the event as a map of plain values."""
+        return {"event": self.NAME, **self.answer}
+
+
+@dataclass(frozen=True)
 class JobWarning(JobEvent):
     """Reports that something is probably wrong. The job continues."""
 
     NAME: ClassVar[str] = "warning"
     text: str
+
+
+@dataclass(frozen=True)
+class StragglerFound(JobWarning):
+    """Warns that a task is slower than its peers.
+
+    Arguments:
+        text: a text that names the task and the cause.
+        straggler: the same as values: the uid of the task's first operator, the name of its chain
+            as `operator`, `subtask`, `cause`, `ratio` and `share`. A hot key has `key`, and a
+            source has `splits`.
+    """
+
+    straggler: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -77,12 +108,14 @@ class Resumed(JobEvent):
     Arguments:
         number, lineage: the number and the lineage of the snapshot.
         log_records: the number of records in its in-flight logs.
+        continues: the lineage of the snapshots that the job takes. It is another one in a fork.
     """
 
     NAME: ClassVar[str] = "resumed"
     number: int
     lineage: str
     log_records: int
+    continues: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,6 +124,22 @@ class WorkersStarted(JobEvent):
 
     NAME: ClassVar[str] = "workers"
     pids: list[int]
+
+
+@dataclass(frozen=True)
+class WorkerProfiled(JobEvent):
+    """Has the call stacks of a worker that a client has requested.
+
+    Arguments:
+        worker, pid, samples, frames, stacks: as in `StacksSampled`.
+    """
+
+    NAME: ClassVar[str] = "stacks"
+    worker: int
+    pid: int
+    samples: int
+    frames: list[str]
+    stacks: list[list[int]]
 
 
 @dataclass(frozen=True)
@@ -106,19 +155,36 @@ class AttemptRunning(JobEvent):
 
 
 @dataclass(frozen=True)
+class JobSnapshotBegan(JobEvent):
+    """Reports that the barriers of a snapshot with state are injected.
+
+    Arguments:
+        number, kind: the number and the kind of the snapshot.
+        created_ms: the start of the snapshot, in milliseconds since the epoch.
+    """
+
+    NAME: ClassVar[str] = "began"
+    number: int
+    kind: str
+    created_ms: int
+
+
+@dataclass(frozen=True)
 class JobSnapshotCompleted(JobEvent):
     """Reports that a snapshot with state is complete.
 
     Arguments:
         figures: the figures of the snapshot, as `PendingSnapshot.figures` returns them.
+        tasks: the figures of each task, as `PendingSnapshot.tasks` has them.
     """
 
     NAME: ClassVar[str] = "snapshot"
     figures: dict[str, Any]
+    tasks: list[list[Any]]
 
     def to_wire(self) -> dict[str, Any]:
         """Return the event as a map, with the names of the figures as keys."""
-        return {"event": self.NAME, **self.figures}
+        return {"event": self.NAME, **self.figures, "tasks": self.tasks}
 
 
 @dataclass(frozen=True)
@@ -160,16 +226,19 @@ class Restarting(JobEvent):
     Arguments:
         error: the error of the attempt.
         delay_seconds: the time to wait before the restart.
+        region: the name of the region that restarts alone; None if the whole job does.
     """
 
     NAME: ClassVar[str] = "restarting"
     error: PenstockError
     delay_seconds: float
+    region: str | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """Return the event as a map, with the fields of the error as keys."""
         told = {"cause": str(self.error), "delay_seconds": self.delay_seconds}
-        return {"event": self.NAME, **told, **describe(self.error)}
+        region = {} if self.region is None else {"region": self.region}
+        return {"event": self.NAME, **told, **region, **describe(self.error)}
 
 
 @dataclass(frozen=True)
@@ -189,6 +258,24 @@ class Restarted(JobEvent):
 
 
 @dataclass(frozen=True)
+class SlotsChanged(JobEvent):
+    """Reports that the job continues with fewer or more workers than before.
+
+    Arguments:
+        slots: the number of workers of the next attempt.
+        wanted: the number of workers for which the job asks.
+        reason: the reason.
+        graph: the execution graph of the next attempt, as `describe_graph` returns it.
+    """
+
+    NAME: ClassVar[str] = "slots"
+    slots: int
+    wanted: int
+    reason: str
+    graph: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class GivingUp(JobEvent):
     """Reports that the job ends although its restart strategy would restart it."""
 
@@ -204,6 +291,8 @@ class JobFigures(JobEvent):
         operators, loops: the figures of each operator and of each back-edge.
         metrics: the metrics of the operators, as `JobMetrics.metrics` returns them.
         busy_workers: the slots of workers whose task loop has not reported for a while.
+        tasks: the figures of each task, as `JobMetrics.tasks` returns them.
+        subtasks: the figures of each operator's subtasks, as `JobMetrics.subtasks` returns them.
     """
 
     NAME: ClassVar[str] = "status"
@@ -211,6 +300,8 @@ class JobFigures(JobEvent):
     loops: list[dict[str, Any]]
     metrics: list[dict[str, Any]]
     busy_workers: Sequence[int]
+    tasks: list[list[Any]] = field(default_factory=list)
+    subtasks: dict[str, list[list[Any]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

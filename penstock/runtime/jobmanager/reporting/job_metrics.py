@@ -36,17 +36,39 @@ class JobMetrics:
         self._most: dict[int, tuple[int, int]] = {}
         #: The metrics that functions and the engine have added to their operators.
         self._metrics = MetricTotals()
-        self._attempt = 0
-        #: The highest resident memory of each worker over all attempts, in bytes.
-        self.peaks: dict[int, int] = {}
+        #: The highest resident memory of each worker over all attempts, in bytes. The key is the
+        #: first chain of its region, and its slot.
+        self.peaks: dict[tuple[int, int], int] = {}
 
-    def update(self, attempt: int, metrics: Metrics) -> None:
-        """Add the metrics that a worker has reported."""
-        if attempt != self._attempt:
-            self._before, self._operators = self._totals(), {}
-            self._attempt, self._tasks, self._back_edges = attempt, {}, {}
-            self._watermarks = {}
-            self._metrics.begin_attempt()
+    def begin_attempt(self, plan: ExecutionGraph) -> None:
+        """Keep only the sums of what the last attempt of a region, or of the job, has reported.
+
+        Arguments:
+            plan: the execution graph, in which the chains of the region run.
+        """
+        self._plan = plan
+        uids = plan.uids()
+        totals = self._totals()
+        self._before |= {uid: total for uid, total in totals.items() if uid in uids}
+        self._operators = {
+            key: value for key, value in self._operators.items() if key[0] not in uids
+        }
+        chains = {chain.id for chain in plan.running_chains}
+        self._tasks = {key: value for key, value in self._tasks.items() if key[0] not in chains}
+        for link in plan.links:
+            if link.target in chains:
+                self._back_edges.pop(link.id, None)
+        for uid in uids:
+            self._watermarks.pop(uid, None)
+        self._metrics.begin_attempt(uids)
+
+    def update(self, plan: ExecutionGraph, metrics: Metrics) -> None:
+        """Add the metrics that a worker has reported.
+
+        Arguments:
+            plan: the execution graph, in which the chains of the worker's region run.
+            metrics: the metrics.
+        """
         self._metrics.update(metrics.metrics)
         for uid, subtask, records_in, records_out, watermark, _ in metrics.operators:
             self._operators[uid, subtask] = (records_in, records_out)
@@ -60,7 +82,8 @@ class JobMetrics:
             records, size = self._most.get(link, (0, 0))
             total = sum(figures[0] for figures in channels.values())
             self._most[link] = (max(records, total), max(size, peak))
-        self.peaks[metrics.worker] = max(self.peaks.get(metrics.worker, 0), metrics.peak)
+        worker = plan.running_chains[0].id, metrics.worker
+        self.peaks[worker] = max(self.peaks.get(worker, 0), metrics.peak)
 
     def _totals(self) -> dict[str, tuple[int, int]]:
         """Return the number of records in and out of each operator, over all attempts."""
@@ -87,15 +110,18 @@ class JobMetrics:
         chain_of = {
             node.operator.uid: chain.id for chain in self._plan.chains for node in chain.root.walk()
         }
+        tasks_of: dict[int, list[tuple[float, float, int]]] = {}
+        for (chain, _), figures in self._tasks.items():
+            tasks_of.setdefault(chain, []).append(figures)
         rows = []
         for info in self._plan.operators:
             records_in, records_out = totals.get(info.uid, (0, 0))
-            chain = chain_of[info.uid]
-            tasks = [figures for (c, _), figures in self._tasks.items() if c == chain]
+            tasks = tasks_of.get(chain_of[info.uid], [])
             rows.append(
                 {
                     "uid": info.uid,
                     "name": self._plan.shown_names[info.uid],
+                    "source": info.spec.is_source,
                     "parallelism": info.parallelism,
                     "records_in": records_in,
                     "records_out": records_out,
@@ -105,6 +131,24 @@ class JobMetrics:
                     "watermark": self._watermark(info.uid),
                 }
             )
+        return rows
+
+    def tasks(self) -> list[list[Any]]:
+        """Return the figures of each task, in the current attempt.
+
+        A row is [chain, subtask, busy seconds, blocked seconds, queued elements].
+        """
+        return [[*task, *figures] for task, figures in self._tasks.items()]
+
+    def subtasks(self) -> dict[str, list[list[Any]]]:
+        """Return the figures of the subtasks of each operator, by its uid, in this attempt.
+
+        A row is [subtask, records in, records out, watermark].
+        """
+        rows: dict[str, list[list[Any]]] = {}
+        for (uid, subtask), records in self._operators.items():
+            watermark = self._watermarks[uid][subtask]
+            rows.setdefault(uid, []).append([subtask, *records, watermark])
         return rows
 
     def metrics(self) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,14 +32,14 @@ class MetricTotals:
         #: The sums over all earlier attempts. They contain no gauges.
         self._before: dict[_Id, Any] = {}
 
-    def begin_attempt(self) -> None:
-        """Add the values of the attempt that is over to the sums."""
+    def begin_attempt(self, uids: Collection[str]) -> None:
+        """Add the values of some operators, whose attempt is over, to the sums."""
         for id, values in self._values.items():
-            if id.kind != "gauge":
+            if id.kind != "gauge" and id.uid in uids:
                 earlier = [self._before[id]] if id in self._before else []
                 total = _combined(id.kind, values.values(), earlier)
                 self._before[id] = [total[0], 0.0] if id.kind == "meter" else total
-        self._values = {}
+        self._values = {id: values for id, values in self._values.items() if id.uid not in uids}
 
     def update(self, rows: Iterable[list[Any]]) -> None:
         """Record the metrics in a message of a worker."""

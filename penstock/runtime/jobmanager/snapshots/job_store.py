@@ -9,18 +9,35 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import trio
 
-from penstock.dataflow.errors import StoreError
+from penstock.dataflow.errors import PenstockError, StoreError
 from penstock.runtime.system.threads import Offload
+from penstock.snapshot.metadata.handles import OperatorHandle
 from penstock.snapshot.storage.confirmed_output import Confirmed
-from penstock.snapshot.storage.store import Store
+from penstock.snapshot.storage.store import Store, Upload
 
 #: The number of snapshot numbers that one reservation takes. Each reservation costs one fsync.
 RESERVED_NUMBERS = 64
+#: The number of files that are sent to an object store at a time.
+CONCURRENT_SENDERS = 8
+
+
+@dataclass(frozen=True)
+class SentFiles:
+    """The files that were sent to the object store for a snapshot.
+
+    Arguments:
+        count: the number of files.
+        size: their size, in bytes.
+    """
+
+    count: int
+    size: int
 
 
 class JobStore:
@@ -37,8 +54,14 @@ class JobStore:
         self.keep = keep
         self._offload = offload
         self._one_at_a_time = trio.Lock()
+        self._senders = trio.CapacityLimiter(CONCURRENT_SENDERS)
         #: The number of the snapshot whose folder was made last, and the lock for making a folder.
         self._made, self._making = -1, trio.Lock()
+
+    @property
+    def sends(self) -> bool:
+        """Whether the files of a snapshot must be sent to an object store."""
+        return self.keep and self.files.sends
 
     async def call(self, function: Callable[[], Any]) -> Any:
         """Run a function of the store to its end, after all earlier calls."""
@@ -46,9 +69,14 @@ class JobStore:
             async with self._one_at_a_time:
                 return await self._offload(function)
 
-    async def reserve_numbers(self) -> range:
-        """Reserve snapshot numbers durably. Raise `StoreError` if they cannot be written."""
-        numbers: range = await self.call(lambda: self.files.reserve_numbers(RESERVED_NUMBERS))
+    async def reserve_numbers(self, attempts: int = 1) -> range:
+        """Reserve snapshot numbers durably. Raise `StoreError` if they cannot be written.
+
+        Arguments:
+            attempts: how many of the numbers are used as those of attempts.
+        """
+        count = RESERVED_NUMBERS - 1 + attempts
+        numbers: range = await self.call(lambda: self.files.reserve_numbers(count))
         return numbers
 
     async def make_folder(self, number: int) -> None:
@@ -73,6 +101,42 @@ class JobStore:
         with contextlib.suppress(StoreError):
             await self.make_folder(number)
             await self.call(partial(self.files.persist_folder, number))
+
+    async def send(
+        self, number: int, handles: Iterable[OperatorHandle], wanted: Callable[[], bool]
+    ) -> SentFiles:
+        """Send the files of some handles to the object store, unless it has them already.
+
+        Several files are sent at a time. Other calls of the store are not delayed.
+
+        Arguments:
+            number: the number of the snapshot.
+            handles: the handles.
+            wanted: returns whether the snapshot is still being taken.
+
+        Raises:
+            StoreError: if a file cannot be sent.
+        """
+        uploads = await self.call(partial(self.files.uploads, number, tuple(handles)))
+        errors: list[PenstockError] = []
+
+        async def send(upload: Upload) -> None:
+            async with self._senders:
+                if errors or not wanted():
+                    return
+                try:
+                    await self._offload(partial(self.files.send, upload))
+                except PenstockError as error:
+                    errors.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for upload in uploads:
+                nursery.start_soon(send, upload)
+        if errors:
+            raise errors[0]
+        if wanted():
+            await self.call(partial(self.files.sent, uploads))
+        return SentFiles(len(uploads), sum(upload.size for upload in uploads))
 
     async def discard(self, numbers: Iterable[int]) -> None:
         """Remove the files of aborted snapshots to which no task still writes.

@@ -10,17 +10,23 @@ publish the same output again.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import trio
 
 from penstock.dataflow.errors import JobError, Recoverability
-from penstock.dataflow.sink import Committable, Committer, Sink
+from penstock.dataflow.graph.execution_graph import ExecutionGraph
+from penstock.dataflow.sink import Committable, Committer, CommitterContext, Sink
+from penstock.runtime.control.job_code import JobCode
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.storage.confirmed_output import Confirmed, unconfirmed
+
+logger = logging.getLogger("penstock.jobmanager")
 
 _NOT_PUBLISHED = "output could not be published"
 
@@ -53,6 +59,27 @@ class PendingCommits:
         self._pending: dict[tuple[Any, ...], Committable] = {}
         self._confirmed: dict[tuple[str, str], int] = {}
         self._one_at_a_time = trio.Lock()
+        self._context = CommitterContext("", "")
+        self._markers: Mapping[str, int] = {}
+
+    def begin(self, context: CommitterContext, markers: Mapping[str, int]) -> None:
+        """Set the run for which committers are opened.
+
+        Arguments:
+            context: describes the run, without the values that differ from sink to sink.
+            markers: the user's markers, keyed by the uid of the sink.
+        """
+        self._context, self._markers = context, markers
+
+    async def close(self) -> None:
+        """Close all committers. An error is only logged, since nothing depends on it."""
+        for uid, committer in self._committers.items():
+            if committer is not None:
+                try:
+                    await self._call(uid, "its committer could not be closed", committer.close)
+                except JobError as error:
+                    logger.warning("%s", error)
+        self._committers.clear()
 
     @property
     def pending(self) -> tuple[Committable, ...]:
@@ -139,12 +166,21 @@ class PendingCommits:
                 with trio.CancelScope(shield=True):
                     await self._call(uid, _NOT_PUBLISHED, finish)
 
-    async def clean(self, lineage: str, before_attempt: int) -> None:
+    async def clean(
+        self, lineage: str, before_attempt: int, uids: Collection[str] | None = None
+    ) -> None:
         """Let committers remove output that older attempts staged and no snapshot has.
 
         Raise `JobError` if a committer fails.
+
+        Arguments:
+            lineage: the lineage of the run.
+            before_attempt: the number of the attempt that begins.
+            uids: the present uids of the operators that begin an attempt; None for all.
         """
         for uid in (*self._sinks, *self._former_uids):
+            if uids is not None and self._present(uid) not in uids:
+                continue
             committer = self._created(uid)
             if committer is not None:
                 clean = partial(committer.clean, lineage, uid, before_attempt)
@@ -157,9 +193,16 @@ class PendingCommits:
         """
         uid = self._present(uid)
         if uid not in self._committers:
-            sink = self._sinks.get(uid)
-            with calling(self._name(uid), "its committer could not be created"):
-                self._committers[uid] = None if sink is None else sink.create_committer()
+            sink, name = self._sinks.get(uid), self._name(uid)
+            with calling(name, "its committer could not be created"):
+                committer = None if sink is None else sink.create_committer()
+                if committer is not None:
+                    known = dict(self._confirmed)
+                    marker = self._markers.get(uid)
+                    committer.open(
+                        replace(self._context, name=name, confirmed=known, marker=marker)
+                    )
+                self._committers[uid] = committer
         return self._committers[uid]
 
     def _present(self, uid: str) -> str:
@@ -181,3 +224,9 @@ class PendingCommits:
     @staticmethod
     def _key(item: Committable) -> tuple[Any, ...]:
         return (*item.identity, repr(item.payload))
+
+
+def sinks_of(code: JobCode, plan: ExecutionGraph) -> dict[str, Sink]:
+    """Return the sinks of a program, keyed by the uid of the operator."""
+    operators = {operator.id: operator for operator in code.graph.operators}
+    return {info.uid: operators[info.id].function for info in plan.operators if info.spec.is_sink}

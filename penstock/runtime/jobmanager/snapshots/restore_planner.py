@@ -7,14 +7,16 @@ reads the facts from the store, and prepares the job's folder. Its functions blo
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.dataflow.config.claim_mode import RecoveryClaimMode
+from penstock.dataflow.config.snapshot_stores import is_store_url
 from penstock.dataflow.errors import GraphError, StoreError
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
-from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.dataflow.sink import Sink
 from penstock.runtime.control.job_code import JobCode
 from penstock.runtime.jobmanager.job_settings import JobSettings
@@ -24,6 +26,7 @@ from penstock.runtime.jobmanager.reporting.job_events import (
     RecordClassesKnown,
     Resumed,
 )
+from penstock.runtime.jobmanager.snapshots.graph_differences import graph_differences
 from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits
 from penstock.runtime.jobmanager.snapshots.record_classes import RecordClasses
 from penstock.runtime.jobmanager.snapshots.restored_output import take_over_output
@@ -31,10 +34,9 @@ from penstock.runtime.jobmanager.snapshots.restored_snapshot import (
     RestoredSnapshot,
     require_splits,
 )
-from penstock.runtime.jobmanager.snapshots.snapshot_publisher import operator_entries
 from penstock.runtime.user_code.errors import calling
-from penstock.snapshot.coordination.compatibility import Difference, require_compatible
-from penstock.snapshot.coordination.graph_compatibility import compare_graph, edges_in_flight
+from penstock.snapshot.coordination.compatibility import Verdict, require_compatible
+from penstock.snapshot.coordination.graph_compatibility import edges_in_flight
 from penstock.snapshot.coordination.renamed_operators import with_present_uids
 from penstock.snapshot.coordination.restore_decision import (
     NEWEST,
@@ -44,11 +46,13 @@ from penstock.snapshot.coordination.restore_decision import (
     Refuse,
     RestoreNewest,
     decide_resume,
+    repeated_request,
 )
-from penstock.snapshot.metadata.handles import OWN_INPUT
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.storage.adopted_files import adopt
+from penstock.snapshot.storage.claimed_snapshot import claim
 from penstock.snapshot.storage.job_paths import JobPaths
+from penstock.snapshot.storage.objects.fetched_snapshots import fetch_listing, fetch_snapshot
 from penstock.snapshot.storage.ownership import remove_work
 from penstock.snapshot.storage.store import Store
 
@@ -68,6 +72,8 @@ class RestorePlan:
         own: whether the snapshot belongs to the same lineage.
         adopted: whether the files of another job's snapshot were linked or copied into the folder
             of this job.
+        staging: the folders in which sinks have staged output: that of this job, and that of the
+            other job whose snapshot is restored.
         notes: remarks for the person who started the job.
     """
 
@@ -78,6 +84,7 @@ class RestorePlan:
     restored: RestoredSnapshot | None
     own: bool
     adopted: bool
+    staging: tuple[Path, ...]
     notes: tuple[str, ...]
 
     def events(self) -> Iterator[JobEvent]:
@@ -86,7 +93,8 @@ class RestorePlan:
         yield RecordClassesKnown(self.types.to_wire())
         if self.restored is not None:
             manifest = self.restored.manifest
-            yield Resumed(manifest.number, manifest.lineage, self.restored.log_records)
+            log_records = self.restored.log_records
+            yield Resumed(manifest.number, manifest.lineage, log_records, self.lineage)
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,7 @@ class RestorePlanner:
     Arguments:
         code: the job's code.
         plan: the execution graph for a fresh start.
-        settings: the client's settings, which say whether and from which snapshot to resume.
+        settings: the client's settings, with the snapshot from which to resume, if any.
         store: the store of the job's own folder, which is open and locked.
         sinks: the sinks, keyed by uid.
         commits: receives the output of the restored snapshot that is not published yet.
@@ -134,8 +142,13 @@ class RestorePlanner:
         self._commits = commits
         self._types = RecordClasses(code.types)
 
-    def plan(self) -> RestorePlan:
+    def plan(self, *, keep_work: bool = False) -> RestorePlan:
         """Decide from which snapshot the run starts, and prepare the job's folder.
+
+        Arguments:
+            keep_work: whether to keep the files of workers and of incomplete snapshots if the run
+                continues its own snapshots, since its workers may still use them. The caller must
+                call `clean` unless it takes these workers over.
 
         Raises:
             GraphError: if the client's request or the program does not fit the snapshot.
@@ -165,11 +178,16 @@ class RestorePlanner:
                     notes.append(
                         f"output of the later snapshots {numbers} exists and will be produced again"
                     )
-        self._store.clean_debris()
-        remove_work(self._store.paths)
+        if not (keep_work and isinstance(decision, RestoreNewest)):
+            self.clean()
         adopted = restored is not None and choice.store is not self._store
+        claims = self._code.config.claim_mode is RecoveryClaimMode.CLAIM
         if restored is not None and adopted:
+            self._store.paths.claimed.unlink(missing_ok=True)  # that of an earlier fork
             own = adopt(restored.manifest, choice.store.paths, self._store.paths)
+            if claims:
+                claim(self._store.paths, choice.store.paths, restored.manifest.number)
+            shutil.rmtree(self._store.paths.fetched, ignore_errors=True)
             restored = RestoredSnapshot(restored.manifest, own)
         return RestorePlan(
             plan=self._plan,
@@ -179,12 +197,20 @@ class RestorePlanner:
             restored=restored,
             own=isinstance(decision, RestoreNewest),
             adopted=adopted,
+            staging=tuple(dict.fromkeys((self._store.paths.staging, choice.store.paths.staging))),
             notes=tuple(notes),
         )
 
+    def clean(self) -> None:
+        """Remove what earlier runs have left: files of workers, and incomplete snapshots."""
+        self._store.clean_debris()
+        remove_work(self._store.paths)
+
     def _notes_about_sources(self) -> list[str]:
         return [
-            f"{operator.name!r} cannot be read again from a position: "
+            f"{operator.name!r} is at least once: after a failure, records of it may come twice"
+            if operator.function.acknowledges
+            else f"{operator.name!r} cannot be read again from a position: "
             "after a failure, records of it may be lost"
             for operator in self._code.graph.operators
             if operator.spec.is_source and not operator.function.rewindable
@@ -213,6 +239,9 @@ class RestorePlanner:
         Raise `StoreError` if it does not exist or cannot be read.
         """
         request, store = self._settings.resume, self._store
+        request = repeated_request(request, store.list(), self._settings.lineage)
+        if is_store_url(request):
+            return self._choose_of_url(str(request))
         if isinstance(request, str) and request != NEWEST:
             path = Path(self._code.folder) / request
             paths, number = JobPaths.locate(path)
@@ -225,9 +254,22 @@ class RestorePlanner:
             request = int(number)
         manifest = None
         if isinstance(request, int):
+            store.fetch(request)
             published = {info.number for info in store.list() if info.published}
             manifest = store.load(request) if request in published else None
         return _Choice(request, manifest, store)
+
+    def _choose_of_url(self, url: str) -> _Choice:
+        """Copy the newest snapshot of an object store, from which a fork starts."""
+        folder = self._store.paths.fetched
+        shutil.rmtree(folder, ignore_errors=True)  # An earlier start may have been killed.
+        fetch_listing(url, folder)
+        other = Store(folder)
+        manifest = other.newest()
+        if manifest is None:
+            raise StoreError("there is no snapshot to resume from", url)
+        fetch_snapshot(other.paths, manifest.number)
+        return _Choice(Path(url), manifest, other)
 
     def _decide(self, choice: _Choice) -> Decision:
         store = self._store
@@ -235,7 +277,7 @@ class RestorePlanner:
             choice.wanted,
             store.list(),
             store.newest() if choice.wanted == NEWEST else None,
-            fresh_lineage=secrets.token_hex(8),
+            fresh_lineage=self._settings.lineage or secrets.token_hex(8),
             fork=self._settings.fork,
             chosen=choice.manifest,
             chosen_infos=choice.store.list() if isinstance(choice.wanted, Path) else (),
@@ -278,27 +320,25 @@ class RestorePlanner:
         self._plan = compile_graph(self._code.graph, config, unchained=edges_in_flight(manifest))
         if store is self._store:
             store.require_own(manifest, config.name)
-        differences = self._differences(manifest)
+        differences = graph_differences(self._plan, manifest)
+        differences += self._types.differences(manifest)
         require_compatible(differences, allow_dropped=dropped)
         store.verify(manifest, checksums=True)
         require_splits(manifest, store.paths)
         self._types.restore(manifest)
         return take_over_output(self._commits, manifest, store, self._store, allow_dropped=dropped)
 
-    def _differences(self, manifest: Manifest) -> list[Difference]:
-        """Return the differences between the program and a snapshot."""
-        chains = self._plan.chains
-        edges = [
-            (link.producer, link.consumer, link.input, link.partitioning)
-            for link in self._plan.links
-        ]
-        # Records that a source has read but not emitted are restored into the source itself. They
-        # count as records on an edge from the source to itself.
-        sources = [chain.root.operator.uid for chain in chains if chain.is_source]
-        edges += [(uid, uid, OWN_INPUT, Partitioning.REBALANCE) for uid in sources]
-        hooks = [
-            [node.operator.uid for node in chain.root.walk() if node.operator.has_end_input]
-            for chain in chains
-        ]
-        differences = compare_graph(manifest, operator_entries(self._plan), edges, hooks)
-        return differences + self._types.differences(manifest)
+    def misfit(self, plan: ExecutionGraph, manifest: Manifest) -> str | None:
+        """Return why a snapshot of this run cannot be restored into an execution graph.
+
+        Return None if it can. Records on their way to all subtasks of an operator, for example,
+        cannot be redistributed.
+        """
+        return next(
+            (
+                f"{difference.name!r}: {difference.reason}"
+                for difference in graph_differences(plan, manifest)
+                if difference.verdict in (Verdict.REFUSED, Verdict.LOST)
+            ),
+            None,
+        )

@@ -31,29 +31,47 @@ class RestoredSnapshot:
         """Return the number of records in the in-flight logs of the snapshot."""
         return sum(log.records for handle in self.manifest.handles for log in handle.logs)
 
+    def require_finished(self) -> None:
+        """Check that a job in batch mode does not resume in the middle of its input.
+
+        Raise `GraphError` otherwise.
+        """
+        if not self.manifest.finished:
+            raise GraphError(
+                f"a job in batch mode reads all of its input, and cannot resume from snapshot "
+                f"{self.manifest.number}, which was taken in the middle: run it without "
+                f"--resume, or in streaming mode"
+            )
+
     def handles_for(self, plan: ExecutionGraph, slot: int) -> dict[str, list[Any]]:
         """Return the handles that each task of a slot restores, keyed by "chain:subtask".
 
-        Each handle is a list [folder, handle, rescaled, producers]. `folder` is the folder of the
-        snapshot, `rescaled` is whether the operator's parallelism has changed, and `producers` are
-        the uids of the producers of its logs whose parallelism has changed.
+        Each handle is a list [folder, handle, rescaled, producers, version]. `folder` is the folder
+        of the snapshot, `rescaled` is whether the operator's parallelism or the version of its keys
+        has changed, `producers` are the uids of the producers of its logs whose parallelism has
+        changed, and `version` is the version of its keys in the snapshot.
         """
         folder = str(self.paths.snapshot(self.manifest.number))
         result: dict[str, list[Any]] = {}
         before = {entry.uid: entry.parallelism for entry in self.manifest.operators}
+        versions = {entry.uid: entry.key_version for entry in self.manifest.operators}
         changed_uids = {
             info.uid
             for info in plan.operators
             if before.get(info.uid, info.parallelism) != info.parallelism
         }
-        for chain in plan.chains:
+        for chain in plan.running_chains:
             if slot >= chain.parallelism:
                 continue
             mine: list[Any] = []
             for node in chain.root.walk():
                 info = node.operator
                 handles = [h for h in self.manifest.handles if h.uid == info.uid]
-                changed = bool(handles) and rescaled(self.manifest, info.uid, info.parallelism)
+                version = versions.get(info.uid, info.key_version)
+                changed = bool(handles) and (
+                    rescaled(self.manifest, info.uid, info.parallelism)
+                    or version != info.key_version
+                )
                 if not changed:
                     # If the parallelism has changed, each task gets all handles, and selects its
                     # key groups and its records of the logs.
@@ -65,7 +83,7 @@ class RestoredSnapshot:
                     handles += [replace(other, small=None) for other in others]
                 for handle in handles:
                     producers = {log.producer for log in handle.logs} & changed_uids
-                    mine.append([folder, handle.to_wire(), changed, sorted(producers)])
+                    mine.append([folder, handle.to_wire(), changed, sorted(producers), version])
             if mine:
                 result[f"{chain.id}:{slot}"] = mine
         return result

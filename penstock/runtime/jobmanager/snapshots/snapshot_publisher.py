@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import trio
@@ -26,6 +27,7 @@ from penstock.snapshot.metadata.manifest import (
     OperatorEntry,
     SnapshotNumber,
 )
+from penstock.snapshot.storage.claimed_snapshot import remove_claimed
 from penstock.snapshot.storage.ownership import remove_parent
 from penstock.version import VERSION
 
@@ -76,24 +78,41 @@ class SnapshotPublisher:
         #: lineage that already had snapshots.
         self._since = 0
         self._tidying = trio.Lock()
+        #: Whether the job may own the snapshot of another job, which it then removes some time; see
+        #: `snapshot/storage/claimed_snapshot.py`.
+        self._claims = True
+        #: The number of the snapshot from which each region restarts now, by the region's uids.
+        self._restoring: dict[frozenset[str], int] = {}
 
-    def begin(self, first_number: int) -> None:
-        """Record the first snapshot number that an attempt may use."""
+    def begin(self, first_number: int, plan: ExecutionGraph) -> None:
+        """Record the first snapshot number that an attempt may use, and its execution graph."""
+        self._plan = plan
         if not self._own:
             self._since = self._since or first_number
 
-    async def publish(self, snapshot: PendingSnapshot, *, attempt: int, finished: bool) -> None:
+    async def publish(
+        self,
+        snapshot: PendingSnapshot,
+        *,
+        attempt: int,
+        finished: bool,
+        absent: Collection[str] = (),
+    ) -> None:
         """Make the manifest of a snapshot durable, and its committables pending.
 
         Arguments:
-            snapshot: a snapshot that all tasks have acknowledged.
+            snapshot: a snapshot that all of its tasks have acknowledged.
             attempt: the number of the attempt.
             finished: whether the snapshot was taken at the end of all input.
+            absent: the uids of the operators without a part in the snapshot, because their region
+                restarts. Their parts of the newest snapshot are carried over.
 
         Raises:
             StoreError: if the manifest cannot be written.
         """
         if self.store.keep:
+            if absent:
+                await self._carry_over(snapshot, absent)
             manifest = Manifest(
                 job=self._config.name,
                 lineage=self.lineage,
@@ -113,10 +132,25 @@ class SnapshotPublisher:
                 finished=finished,
                 format=FORMAT,
             )
-            await self.store.call(partial(self.store.files.publish, manifest))
-            self.newest = manifest
+
+            def publish() -> None:
+                self.store.files.publish(manifest)
+                self.newest = manifest  # before the next call of the store, which may need it
+
+            await self.store.call(publish)
         self.finished = finished
         self.commits.add(snapshot.committables)
+
+    async def _carry_over(self, snapshot: PendingSnapshot, absent: Collection[str]) -> None:
+        """Add the parts of these operators in the newest snapshot to a new one."""
+        newest = self.newest
+        assert newest is not None, "the first snapshot of an attempt has all regions"
+        handles = [handle for handle in newest.handles if handle.uid in absent]
+        link = partial(self.store.files.carry_over, handles, newest.number, snapshot.number)
+        await self.store.call(link)
+        snapshot.carry_over(
+            handles, {uid: state for uid, state in newest.enumerators.items() if uid in absent}
+        )
 
     async def tidy(self, aborted: Sequence[int]) -> None:
         """Remove snapshots by retention, and the files of aborted snapshots."""
@@ -124,14 +158,26 @@ class SnapshotPublisher:
             return
         store = self.store.files
         async with self._tidying:
-            protect = needed_numbers(self.commits.pending)
+            needed = needed_numbers(self.commits.pending)
             for number in aborted:
                 await self.store.call(partial(store.discard, number))
-            await self.store.call(partial(store.retain, self._config.retained, protect))
+            await self.store.call(
+                lambda: store.retain(self._config.retained, {*needed, *self._restoring.values()})
+            )
             if self._adopted:
                 # The run now has a snapshot of its own, so it no longer needs that of the parent.
                 self._adopted = False
                 await self.store.call(partial(remove_parent, store.paths))
+            if self._claims:
+                self._claims = not await self.store.call(self._end_claim)
+
+    def _end_claim(self) -> bool:
+        """Remove the claimed snapshot if the job has enough of its own; return whether it did."""
+        store = self.store.files
+        if len(store.published()) < self._config.retained:
+            return False
+        remove_claimed(store.paths)
+        return True
 
     async def restore_newest(self) -> RestoredSnapshot | None:
         """Publish the pending output, and return the newest snapshot of this run.
@@ -142,9 +188,12 @@ class SnapshotPublisher:
             JobError: if a sink cannot publish its output.
             StoreError: if the snapshot is damaged.
         """
+        self._restoring.clear()
         await self.commits.commit()
         if not self.store.keep:
             return None
+        # The answer to the put of the last manifest may have been lost.
+        await self.store.call(self.store.files.settle)
         # The files of aborted snapshots take up space until they are removed. But recovery is more
         # urgent, so an error is ignored here. The next restart tries again.
         with contextlib.suppress(StoreError):
@@ -156,6 +205,38 @@ class SnapshotPublisher:
         self.commits.add(pending_committables(newest))
         await self.commits.commit()
         return RestoredSnapshot(newest, self.store.files.paths)
+
+    async def restore_part(self, uids: frozenset[str]) -> RestoredSnapshot | None:
+        """Publish the pending output, and return the newest snapshot for the operators of a region.
+
+        Other regions of the job keep running, and take snapshots meanwhile. Retention does not
+        remove the returned snapshot before `restored` is called.
+
+        Arguments:
+            uids: the uids of the region's operators. Only their files are checked.
+
+        Returns:
+            The newest snapshot that this run has published, or None if there is none.
+
+        Raises:
+            JobError: if a sink cannot publish its output.
+            StoreError: if the snapshot is damaged.
+        """
+        await self.commits.commit()
+
+        def choose() -> Manifest | None:
+            if self.newest is not None:
+                self._restoring[uids] = self.newest.number
+                mine = tuple(handle for handle in self.newest.handles if handle.uid in uids)
+                self.store.files.verify(replace(self.newest, handles=mine))
+            return self.newest
+
+        newest: Manifest | None = await self.store.call(choose)
+        return None if newest is None else RestoredSnapshot(newest, self.store.files.paths)
+
+    def restored(self, uids: frozenset[str]) -> None:
+        """Let retention remove the snapshot from which a region has restarted."""
+        self._restoring.pop(uids, None)
 
     def _newest_own(self) -> Manifest | None:
         """Check the files of the newest snapshot of the lineage, and return its manifest.
@@ -194,6 +275,7 @@ def operator_entries(plan: ExecutionGraph) -> list[OperatorEntry]:
             info.parallelism,
             plan.max_parallelism,
             info.stateful,
+            info.key_version,
         )
         for info in plan.operators
     ]

@@ -1,7 +1,7 @@
 """Read the keys and the values of a batch for an aggregation: from columns, or from rows.
 
 Rows have no types. A batch of rows is not converted to Arrow, since Arrow finds one type for all
-values of a batch. Whether a value is accepted would then depend on the other rows of its batch.
+values of a batch. It might then refuse a value because of the other rows of the batch.
 """
 
 from __future__ import annotations

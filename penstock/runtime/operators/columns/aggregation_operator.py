@@ -46,6 +46,7 @@ class AggregationOperator(RunningOperator):
     """
 
     is_columnar = True
+    keeps_state_in_tables = False
 
     def __init__(self, function: ColumnAggregation, context: OperatorContext) -> None:
         super().__init__(function, context)
@@ -101,7 +102,7 @@ class AggregationOperator(RunningOperator):
 
     @abstractmethod
     def _aggregate(self, rows: AggregationInput, batch: RecordBatch) -> RecordBatch:
-        """Aggregate rows, and return what is emitted.
+        """Aggregate rows, and return the rows to emit.
 
         Arguments:
             rows: the keys and values of the rows.

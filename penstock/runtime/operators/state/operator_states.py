@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from penstock.dataflow.arguments.aliases import UsedNames
@@ -13,7 +13,9 @@ from penstock.dataflow.state import (
     MapStateDescriptor,
     OperatorStateStore,
     ReadOnlyBroadcastState,
+    StateDescriptor,
 )
+from penstock.runtime.operators.state.migration import migration_of
 from penstock.snapshot.metadata.handles import StateMode
 from penstock.snapshot.state.operator_state import (
     BroadcastEntries,
@@ -143,7 +145,7 @@ class BackendStateStore(OperatorStateStore):
         """Return the broadcast state with the descriptor's name."""
         name, aliases = state_descriptor.name, state_descriptor.aliases
         self._names.add(name, aliases)
-        return WritableBroadcastState(self._backend.broadcast_state(name, aliases))
+        return WritableBroadcastState(broadcast_entries(self._backend, state_descriptor))
 
     def get_registered_state_names(self) -> set[str]:
         """Return the names of all lists, with those of the snapshot that was restored."""
@@ -158,4 +160,29 @@ class BackendStateStore(OperatorStateStore):
     def _list(self, state_descriptor: ListStateDescriptor, mode: StateMode) -> ListState:
         name, aliases = state_descriptor.name, state_descriptor.aliases
         self._names.add(name, aliases)
-        return OperatorListState(self._backend.list_state(name, mode, aliases))
+        state = self._backend.list_state(name, mode, aliases)
+        migrate = _migration(self._backend, state_descriptor)
+        if migrate is not None:
+            state.replace(map(migrate, state.values))
+        return OperatorListState(state)
+
+
+def broadcast_entries(
+    backend: OperatorStateBackend, descriptor: MapStateDescriptor
+) -> BroadcastEntries:
+    """Return the entries of a broadcast state, whose values have the version of the program."""
+    state = backend.broadcast_state(descriptor.name, descriptor.aliases)
+    migrate = _migration(backend, descriptor)
+    if migrate is not None:
+        entries = state.to_change()
+        entries.update({key: migrate(value) for key, value in entries.items()})
+    return state
+
+
+def _migration(
+    backend: OperatorStateBackend, descriptor: StateDescriptor
+) -> Callable[[Any], Any] | None:
+    """Return a function that converts the values of a restored state, if they are older."""
+    stored = backend.version(descriptor.name)
+    backend.set_version(descriptor.name, descriptor.version)
+    return None if stored is None else migration_of(descriptor, stored)

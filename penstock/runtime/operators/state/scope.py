@@ -1,4 +1,4 @@
-"""Says to which key, and to which namespace of the key, the content of a state belongs."""
+"""Define the key and the namespace to which the content of a state belongs."""
 
 from __future__ import annotations
 

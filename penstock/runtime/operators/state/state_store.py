@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from penstock.dataflow.arguments.aliases import UsedNames
@@ -27,6 +27,7 @@ from penstock.runtime.operators.state.cells import Cells, ExpiringCells, PlainCe
 from penstock.runtime.operators.state.expiry_cleanup import ExpiryCleanup
 from penstock.runtime.operators.state.list_state import CellListState, TableListState
 from penstock.runtime.operators.state.map_state import CellMapState, TableMapState
+from penstock.runtime.operators.state.migration import migration_of
 from penstock.runtime.operators.state.scope import KeyScope, NamespaceScope
 from penstock.runtime.operators.state.value_states import (
     CellAggregatingState,
@@ -204,7 +205,7 @@ class StateStore(KeyedStateStore):
         if not table.is_composite:
             self._single_tables.append(table)
         config = descriptor.ttl_config
-        self._convert(table, expires=config is not None)
+        self._convert(table, descriptor)
         if config is None:
             return table, PlainCells(table)
         cleanup = ExpiryCleanup(self._backend, table, config, self._now_ms)
@@ -214,19 +215,33 @@ class StateStore(KeyedStateStore):
             table.leave_out_expired(cleanup.has_expired)
         return table, ExpiringCells(table, config, self._now_ms, cleanup)
 
-    def _convert(self, table: KeyedTable, *, expires: bool) -> None:
-        """Change the values of a restored table, if they did not expire before but do now.
+    def _convert(self, table: KeyedTable, descriptor: StateDescriptor) -> None:
+        """Change the values of a restored table if the program stores them in another form.
 
-        The same for the opposite. (Flink refuses both.)
+        They may be of an older version, or may expire now and not before, or the other way. (Flink
+        refuses the change of the time to live.)
         """
-        if table.expires == expires:
+        expired, expires = table.expires, descriptor.ttl_config is not None
+        migrate = None
+        if table.is_restored:
+            migrate = migration_of(descriptor, table.version, is_late=table.is_late)
+        table.version = descriptor.version
+        if expired == expires and migrate is None:
             return
         assert self._backend is not None
         now = self._now_ms()
-        entries: Iterator[tuple[Any, Any]] = self._backend.scan(table.name)
-        for key, value in entries:
-            if not table.kind.is_list or key[-1] is not None:
-                table.put(key, (value, now) if expires else value[0])
+
+        def convert(key: Any, stored: Any) -> Any:
+            if table.kind.is_list and key[-1] is None:
+                return stored  # the bounds of a list
+            value, used = stored if expired else (stored, now)
+            if migrate is not None:
+                value = migrate(value)
+                if value is None and descriptor.kind not in ("map", "list"):
+                    return MISSING  # as with `update`
+            return (value, used) if expires else value
+
+        self._backend.rewrite(table, convert)
         table.expires = expires
 
 

@@ -15,7 +15,11 @@ from penstock.dataflow.state import (
 )
 from penstock.dataflow.time import TimeDomain
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.state.operator_states import ReadOnlyView, WritableBroadcastState
+from penstock.runtime.operators.state.operator_states import (
+    ReadOnlyView,
+    WritableBroadcastState,
+    broadcast_entries,
+)
 from penstock.runtime.operators.state.scope import NoKey
 from penstock.runtime.operators.time.timer_contexts import (
     ElementContext,
@@ -51,7 +55,7 @@ class BroadcastStates:
         backend = self._context.operator_state
         assert backend is not None
         for one in self._descriptors:
-            entries = backend.broadcast_state(one.name, one.aliases)
+            entries = broadcast_entries(backend, one)
             self._views[one.name] = ReadOnlyView(entries)
             self._states[one.name] = WritableBroadcastState(entries)
 

@@ -88,7 +88,7 @@ class InversePaneOperator(PaneOperator):
         super()._add_to_pane(key, pane, record)
 
     def _copied(self, value: Any) -> Any:
-        """Return a value, or a copy of it if it can change, since the state keeps the value."""
+        """Return a value, or a copy if it is mutable: the state keeps the value itself."""
         try:
             value in self._probe  # noqa: B015 - raises for mutable values, see `record_loops`
         except TypeError:

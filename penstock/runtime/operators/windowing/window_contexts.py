@@ -11,7 +11,7 @@ from penstock.runtime.operators.windowing.window_services import WindowServices
 
 
 class WindowAssignerContext(WindowAssigner.WindowAssignerContext):
-    """Gives an assigner access to the time of the clock and to keyed state.
+    """Gives an assigner access to the processing time and to keyed state.
 
     Arguments:
         services: the time of the operator.

@@ -187,7 +187,8 @@ class WindowOperator(BaseWindowOperator):
         if result.is_fire():
             contents = self._contents.get(key, part)
             if contents is not MISSING:
-                # The functions may change what they are given, and later firings need what stays.
+                # The functions may change the contents. If a later firing needs these, the
+                # functions get a copy.
                 stays = not is_over and not result.is_purge()
                 if self._evictor is None:
                     own = self._contents.copied([contents])[0] if stays else contents

@@ -9,9 +9,10 @@ from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, Ti
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.source_input import SourceInput
-from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.task.activities.activity import Activity
 from penstock.runtime.task.chain_runner import ChainRunner
+from penstock.runtime.task.key_sampler import KeySampler
 from penstock.runtime.task.slice_runner import SliceRunner
 from penstock.runtime.task.snapshots.snapshot_driver import SnapshotDriver
 from penstock.runtime.task.task_end import TaskEnd
@@ -32,6 +33,7 @@ class ChannelInput(Activity):
         snapshots: handles barriers.
         end: handles the other elements without records.
         outputs: the output channels of the task.
+        keys: looks at the keys of some records.
     """
 
     def __init__(
@@ -43,10 +45,11 @@ class ChannelInput(Activity):
         snapshots: SnapshotDriver,
         end: TaskEnd,
         outputs: TaskOutputs,
+        keys: KeySampler,
     ) -> None:
         self._gate, self._decode, self._requests = gate, chain.decode, chain.requests
         self._slices, self._event_time, self._snapshots = slices, event_time, snapshots
-        self._end, self._outputs = end, outputs
+        self._end, self._outputs, self._keys = end, outputs, keys
 
     def ready(self) -> bool:
         """Return whether a channel has an element, or logs are replayed."""
@@ -64,6 +67,8 @@ class ChannelInput(Activity):
         if isinstance(element, EncodedBatch):
             element = self._decode(element.payload)
         if isinstance(element, RecordBatch):
+            if self._keys.wanted and channel is not None:
+                self._keys.sample(channel.id.link, element)
             self._slices.start(element, channel)
             self._outputs.send_full()
         elif channel is None and isinstance(element, TimeElement):
@@ -107,6 +112,7 @@ class SourceReading(Activity):
         timer: Callable[[], float],
     ) -> None:
         self._source_input, self._operator = source_input, chain.root.operator
+        self._chain = chain
         self._slices, self._snapshots = slices, snapshots
         self._end, self._outputs, self._timer = end, outputs, timer
 
@@ -124,8 +130,18 @@ class SourceReading(Activity):
         began = self._timer()
         try:
             batch = source_input.read(self._slices.sizer.slice)
+            if source_input.side_output:
+                for tag, record in source_input.take_side_output():
+                    operator.side_outputs.emit(tag.tag_id, record)
         except BaseException as error:
             raise to_job_error(error, operator, []) from error
+        if operator.side_outputs:
+            # The position in the split is behind these records, so they are emitted before anything
+            # else can happen in the task.
+            self._chain.emit_from(operator, EMPTY)
+            self._outputs.send_full()
+            if batch is None or not batch.count:
+                return True
         if batch is None:
             return source_input.ended
         if batch.count:

@@ -131,3 +131,7 @@ class Mailbox(Activity):
                 self._source_input.assign(split)
             case NoMoreSplitsMail():
                 self._source_input.no_more()
+                if self._source_input.ended and not self._end.ended and self._snapshots.may_emit:
+                    # The end comes before a barrier that was requested later. Otherwise this task
+                    # would hold the watermark in that snapshot.
+                    self._end.input_over()

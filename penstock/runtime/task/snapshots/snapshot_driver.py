@@ -213,6 +213,7 @@ class SnapshotDriver:
                 barrier = Barrier(number, self._kind(number), urgent=True)
                 overtaken = self._in_flight.overtake(self._outputs.channels, barrier)
                 writer.start_log(number, overtaken)
+                self._outputs.push()  # for barriers that have overtaken nothing
             case StartAlignmentTimer(number):
                 assert self._in_flight is not None
                 self.timer = (self._clock() + self._in_flight.timeout, number)
@@ -232,6 +233,9 @@ class SnapshotDriver:
             aligned_seconds = self._clock() - self._aligning[1]
         self._aligning, self.last_snapshot = None, number
         kind = self._kinds[number]
-        self._writer.add(self._capture.capture(number, kind, aligned_seconds))
+        began = self._clock()
+        snapshot = self._capture.capture(number, kind, aligned_seconds)
+        snapshot.capture_seconds = self._clock() - began
+        self._writer.add(snapshot)
         if kind is SnapshotKind.FINAL:
             self.final_barrier_passed = True

@@ -97,7 +97,7 @@ class StateCapture:
                 (uid, backend.capture(number)) for uid, backend in self._backends.items()
             )
             if self._source_input is not None:
-                snapshot.small[uid] = self._source_input.snapshot()
+                snapshot.small[uid] = self._source_input.capture(number)
             snapshot.event_times.update(self._event_time.capture())
         for operator in self._chain.operators:
             if isinstance(operator, SinkOperator):

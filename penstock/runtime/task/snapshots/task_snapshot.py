@@ -30,6 +30,7 @@ class Acknowledgement:
         committables: all staged output that is not known to be in a complete snapshot.
         size: the number of bytes that were written, and the number of bytes that were linked.
         aligned_seconds: the time from the first barrier to the capture, in seconds.
+        capture_seconds: the time for the capture, in seconds.
         blocked_seconds: for each input channel, the seconds for which it was blocked.
         write_seconds: the time for writing the snapshot, in seconds.
         final: whether the snapshot is the last of the job.
@@ -44,6 +45,7 @@ class Acknowledgement:
     committables: tuple[Committable, ...]
     size: SnapshotBytes
     aligned_seconds: float
+    capture_seconds: float
     blocked_seconds: list[float]
     write_seconds: float
     final: bool
@@ -88,6 +90,7 @@ class TaskSnapshot:
             operator.
         staged: for each uid of a sink, a function that makes its staged output durable.
         aligned_seconds: the time from the first barrier to the capture, in seconds.
+        capture_seconds: the time for the capture, in seconds.
         blocked_seconds: for each input channel, the seconds for which it was blocked.
         logs: the logs of records in flight.
         logging: whether some logs are not complete yet.
@@ -115,6 +118,7 @@ class TaskSnapshot:
     event_times: dict[str, EventTimeState] = field(default_factory=dict)
     staged: dict[str, Callable[[], list[Any]]] = field(default_factory=dict)
     aligned_seconds: float = 0.0
+    capture_seconds: float = 0.0
     blocked_seconds: list[float] = field(default_factory=list)
     logs: list[InFlightLog] = field(default_factory=list)
     logging: bool = False
@@ -218,6 +222,7 @@ class TaskSnapshot:
             committables,
             self.size,
             self.aligned_seconds,
+            self.capture_seconds,
             self.blocked_seconds,
             self.write_seconds,
             self.kind is SnapshotKind.FINAL,

@@ -31,14 +31,28 @@ def read_private(path: Path) -> bytes:
         return file.read()
 
 
-def replace_private(path: Path, data: bytes) -> None:
+def replace_private(path: Path, data: bytes, sync: bool = False) -> None:
     """Replace a file by a new one with `data`, which only its owner can read.
 
     Raise `OSError` if the file cannot be written.
+
+    Arguments:
+        path: the path of the file.
+        data: its new content.
+        sync: whether the content must survive a crash of the machine from now on.
     """
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as file:
         file.write(data)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
     temporary.replace(path)
+    if sync:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
