@@ -10,8 +10,7 @@ import gzip
 import io
 import sys
 import zlib
-from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 from penstock.dataflow.errors import GraphError, JobError, Recoverability
 
@@ -20,12 +19,26 @@ _BUFFER_BYTES = 1 << 17
 _COMPRESSIONS = {".gz": "gzip", ".zst": "Zstandard"}
 
 
-def is_compressed(path: Path) -> bool:
+class ReadableFile(Protocol):
+    """A file that sources read: a `pathlib.Path`, or an object in a store.
+
+    Its text is its path, for messages.
+    """
+
+    @property
+    def suffix(self) -> str:
+        """The end of the file's name, with its dot; "" if there is no dot."""
+
+    def open(self, mode: Any = "rb", buffering: int = -1) -> IO[Any]:
+        """Open the file for reading bytes, without a buffer if `buffering` is 0."""
+
+
+def is_compressed(path: ReadableFile) -> bool:
     """Return whether a file is compressed, by the end of its name."""
     return path.suffix in _COMPRESSIONS
 
 
-def require_decompressor(path: Path) -> None:
+def require_decompressor(path: ReadableFile) -> None:
     """Check that a file with this name can be decompressed.
 
     Raises:
@@ -41,9 +54,10 @@ def require_decompressor(path: Path) -> None:
             ) from None
 
 
-def open_file(path: Path) -> io.BufferedReader[Any]:
+def open_file(path: ReadableFile) -> io.BufferedReader[Any]:
     """Open a file for reading. Decompress it if its name ends in `.gz` or `.zst`."""
-    raw: io.BufferedReader[Any] = io.BufferedReader(io.FileIO(path), _BUFFER_BYTES)
+    unbuffered: Any = path.open("rb", buffering=0)
+    raw: io.BufferedReader[Any] = io.BufferedReader(unbuffered, _BUFFER_BYTES)
     if not is_compressed(path):
         return raw
     return _DecompressingReader(path, raw)
@@ -58,7 +72,7 @@ def damages() -> tuple[type[Exception], ...]:
         return found
 
 
-def damaged(path: Path, error: Exception) -> JobError:
+def damaged(path: ReadableFile, error: Exception) -> JobError:
     """Return the error for a file that cannot be decompressed."""
     name = _COMPRESSIONS[path.suffix]
     return JobError(
@@ -74,7 +88,7 @@ class _DecompressingReader(io.BufferedReader):
     `GzipFile` itself searches line ends in Python code, which is slower.
     """
 
-    def __init__(self, path: Path, raw: io.BufferedReader[Any]) -> None:
+    def __init__(self, path: ReadableFile, raw: io.BufferedReader[Any]) -> None:
         self._raw = raw
         stream: Any
         if path.suffix == ".gz":

@@ -1,4 +1,4 @@
-r"""Read a file, or a byte range of a file, from a position, for `FileSource`.
+r"""Read a file, or a byte range of a file, from a position, for sources of files.
 
 * `LineCursor` reads a plain file of lines in chunks. A chunk ends at a line end, and all its lines
   are decoded and split together. The position is a byte offset.
@@ -6,8 +6,8 @@ r"""Read a file, or a byte range of a file, from a position, for `FileSource`.
   number of lines or rows. A resumed job reads and skips these lines or rows first. Each call of
   `read` skips only a limited number of them, so that a long skip does not delay barriers.
 
-A cursor holds at most one chunk of a file in memory. Bad lines are skipped if the format says so;
-they count in positions all the same.
+A cursor holds at most one chunk of a file in memory. If the format says so, bad lines are
+skipped or emitted to a side output; they count in positions all the same.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from penstock.connectors.bad_lines import BadLines
-from penstock.connectors.compressed_files import damaged, damages, open_file
+from penstock.connectors.bad_messages import BadMessages, Misfit
+from penstock.connectors.compressed_files import ReadableFile, damaged, damages, open_file
 from penstock.connectors.file_formats import CsvRows, LineFormat
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.source import Read
@@ -29,16 +28,6 @@ from penstock.dataflow.source import Read
 _SMALLEST_CHUNK = 1 << 12
 _LARGEST_CHUNK = 1 << 20
 _SKIP = 65_536
-
-
-class Cursor(Protocol):
-    """The interface of the classes that read one file from a position."""
-
-    def read(self, max_records: int) -> Read:
-        """Return at most `max_records` records, and the position after them."""
-
-    def close(self) -> None:
-        """Close the file."""
 
 
 class LineCursor:
@@ -55,12 +44,12 @@ class LineCursor:
 
     def __init__(
         self,
-        path: Path,
+        path: ReadableFile,
         format: LineFormat,
         start: int,
         end: int,
         position: int | None,
-        bad: BadLines,
+        bad: BadMessages,
     ) -> None:
         self._path = path
         self._format = format
@@ -88,7 +77,8 @@ class LineCursor:
         except ValueError:
             records = _good_records(self._path, data, self._position, self._format, self, self._bad)
         self._position += len(data)
-        return Read(records, self._position, finished=self._position >= self._end)
+        finished = self._position >= self._end
+        return Read(records, self._position, finished, 0.0, self._bad.take_side_output())
 
     def close(self) -> None:
         """Close the file."""
@@ -98,7 +88,7 @@ class LineCursor:
         """Return the bytes of the next lines: at least one line, and at most `max_records`."""
         wanted = int(self._line_bytes * max_records)
         size = min(max(wanted, _SMALLEST_CHUNK), _LARGEST_CHUNK, self._end - self._position)
-        data = self._file.read(size)
+        data: bytes = self._file.read(size)
         if len(data) < size:
             raise JobError(
                 f"{self._path} ends at byte {self._position + len(data)}, but had {self._end} "
@@ -133,7 +123,9 @@ class CompressedLineCursor:
         bad: decides about bad lines.
     """
 
-    def __init__(self, path: Path, format: LineFormat, position: int | None, bad: BadLines) -> None:
+    def __init__(
+        self, path: ReadableFile, format: LineFormat, position: int | None, bad: BadMessages
+    ) -> None:
         self._path = path
         self._format = format
         self._bad = bad
@@ -157,7 +149,8 @@ class CompressedLineCursor:
             records = _good_records(self._path, data, self._position, self._format, self, self._bad)
         self._position += len(raw)
         self._skipped = self._position
-        return Read(records, self._position, finished=len(raw) < max_records)
+        finished = len(raw) < max_records
+        return Read(records, self._position, finished, 0.0, self._bad.take_side_output())
 
     def close(self) -> None:
         """Close the file."""
@@ -179,7 +172,9 @@ class CsvCursor:
         bad: decides about bad rows.
     """
 
-    def __init__(self, path: Path, format: CsvRows, position: int | None, bad: BadLines) -> None:
+    def __init__(
+        self, path: ReadableFile, format: CsvRows, position: int | None, bad: BadMessages
+    ) -> None:
         self._path = path
         self._format = format
         self._bad = bad
@@ -188,11 +183,16 @@ class CsvCursor:
         encoding = "utf-8-sig" if format.encoding == "utf-8" else format.encoding
         # A decoder cannot continue behind an error. So bytes that cannot be decoded become lone
         # surrogates, and rows with such characters are bad.
-        self._escapes = bad.skip and format.errors == "strict"
+        self._escapes = bad.goes_on and format.errors == "strict"
         errors = "surrogateescape" if self._escapes else format.errors
         self._file = io.TextIOWrapper(open_file(path), encoding=encoding, errors=errors, newline="")
-        reader = csv.reader(self._file, delimiter=format.delimiter, quotechar=format.quote)
-        self._rows: Iterator[Any] = self._rows_and_errors(reader) if bad.skip else reader
+        #: The text of the row that is parsed, line by line. It is kept only for bad rows.
+        self._lines: list[str] = []
+        lines = self._kept_lines() if bad.needs_bytes else self._file
+        reader = csv.reader(lines, delimiter=format.delimiter, quotechar=format.quote)
+        self._rows: Iterator[Any] = reader
+        if bad.goes_on:
+            self._rows = self._rows_and_misfits(reader)
         self._reader = reader
         self._parse: Callable[[list[list[str]]], list[Any]] | None = None
         self._width: int | None = None
@@ -212,30 +212,55 @@ class CsvCursor:
             place = f"a row soon after row {self._position}"
             raise _undecodable(self._path, place, error) from error
         except csv.Error as error:
-            raise self._invalid(error) from error
+            place, reason = self._invalid(error)
+            raise JobError(f"{place}: {reason}") from error
         records = self._records(rows)
         self._position += len(rows)
         self._skipped = self._position
-        return Read(records, self._position, finished=len(rows) < max_records)
+        finished = len(rows) < max_records
+        return Read(records, self._position, finished, 0.0, self._bad.take_side_output())
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
-    def _rows_and_errors(self, reader: Iterator[list[str]]) -> Iterator[list[str] | JobError]:
-        """Yield the rows, and an error in the place of each row that is not valid CSV."""
+    def _kept_lines(self) -> Iterator[str]:
+        """Yield the lines of the file, and keep those of the current row."""
+        for line in self._file:
+            self._lines.append(line)
+            yield line
+
+    def _rows_and_misfits(self, reader: Iterator[list[str]]) -> Iterator[Any]:
+        """Yield the rows, and a misfit in the place of each row that is not valid CSV.
+
+        If the bytes of bad rows are needed, each row is a `_KeptRow`.
+        """
+        keeps = self._bad.needs_bytes
         while True:
+            self._lines.clear()
             try:
-                yield next(reader)
+                row = next(reader)
             except StopIteration:
                 return
             except csv.Error as error:
-                yield self._invalid(error)
+                place, reason = self._invalid(error)
+                yield Misfit(place, reason, self._bytes_of("".join(self._lines)), None)
+                continue
+            if keeps:
+                row = _KeptRow(row)
+                row.text = "".join(self._lines)
+            yield row
 
-    def _invalid(self, error: csv.Error) -> JobError:
-        return JobError(
-            f"{self._path}, line {self._reader.line_num}: not valid CSV: {error}. (Fields longer "
-            f"than 128 KiB need a higher csv.field_size_limit.)"
+    def _bytes_of(self, text: str) -> bytes:
+        """Return the bytes of a row in the file, without its line end."""
+        return text.rstrip("\r\n").encode(self._format.encoding, "surrogateescape")
+
+    def _invalid(self, error: csv.Error) -> tuple[str, str]:
+        """Return the place and the reason of an error."""
+        return (
+            f"{self._path}, line {self._reader.line_num}",
+            f"not valid CSV: {error}. (Fields longer than 128 KiB need a higher "
+            f"csv.field_size_limit.)",
         )
 
     def _begin(self) -> None:
@@ -247,8 +272,8 @@ class CsvCursor:
         names = None if self._format.fields is None else list(self._format.fields)
         if self._format.header:
             first = next(filter(None, self._rows), None)
-            if isinstance(first, JobError):
-                raise first
+            if isinstance(first, Misfit):
+                raise JobError(f"{first.place}: {first.reason}")
             if names is not None and first is not None and first != names:
                 raise JobError(f"{self._path}: its header is {first}, but fields= is {names}")
             names = first if names is None else names
@@ -262,26 +287,33 @@ class CsvCursor:
 
     def _records(self, rows: list[Any]) -> list[Any]:
         assert self._parse is not None
-        full = [row for row in rows if row]
+        full: list[Any] = [row for row in rows if row]
         width = self._width
-        if self._bad.skip or (width is not None and not {width}.issuperset(map(len, full))):
+        if self._bad.goes_on or (width is not None and not {width}.issuperset(map(len, full))):
             full = [row for index, row in enumerate(rows) if row and self._is_good(index, row)]
         return self._parse(full)
 
-    def _is_good(self, index: int, row: list[str] | JobError) -> bool:
-        """Return whether a row is valid; count it, or raise its error, if it is not."""
-        if isinstance(row, JobError):
+    def _is_good(self, index: int, row: list[str] | Misfit) -> bool:
+        """Return whether a row is valid; handle it as a bad one if it is not."""
+        if isinstance(row, Misfit):
             self._bad.add(row)
             return False
-        place = f"{self._path}: row {self._position + index + 1} after the header"
         if self._width is not None and len(row) != self._width:
-            problem = f"{place} has {len(row)} fields instead of {self._width}"
+            reason = f"it has {len(row)} fields instead of {self._width}"
         elif self._escapes and _has_escapes(row):
-            problem = f"{place} cannot be decoded as {self._format.encoding}"
+            reason = f"it cannot be decoded as {self._format.encoding}"
         else:
             return True
-        self._bad.add(JobError(problem, record=repr(row)[:200]))
+        place = f"{self._path}, row {self._position + index + 1} after the header"
+        message = self._bytes_of(row.text) if isinstance(row, _KeptRow) else b""
+        self._bad.add(Misfit(place, reason, message, repr(list(row))[:200]))
         return False
+
+
+class _KeptRow(list[str]):
+    """A row with its text in the file."""
+
+    text: str
 
 
 def _has_escapes(row: list[str]) -> bool:
@@ -322,12 +354,12 @@ def _decode_lines(data: bytes, position: int, format: LineFormat) -> list[str]:
 
 
 def _good_records(
-    path: Path,
+    path: ReadableFile,
     data: bytes,
     position: int,
     format: LineFormat,
     cursor: LineCursor | CompressedLineCursor,
-    bad: BadLines,
+    bad: BadMessages,
 ) -> list[Any]:
     """Return the records of the valid lines in `data`, which has at least one bad line.
 
@@ -337,18 +369,21 @@ def _good_records(
     records: list[Any] = []
     found, offset = False, 0
     for index, line in enumerate(_lines_of(data)):
-        error: JobError | None = None
+        misfit: Misfit | None = None
         text: list[str] = []
         try:
             text = _decode_lines(line, position + offset, format)
             records += format.parse(text)
         except UnicodeDecodeError as undecodable:
-            error = _undecodable(path, cursor.place(index, offset + undecodable.start), undecodable)
+            place = cursor.place(index, offset + undecodable.start)
+            misfit = Misfit(f"{path}, {place}", _why_undecodable(undecodable), b"", None)
         except ValueError as invalid:
-            error = _bad_line(path, cursor.place(index, offset), format, text[0], invalid)
-        if error is not None:
+            reason = f"a line is not valid {format.name}: {invalid}"
+            place = cursor.place(index, offset)
+            misfit = Misfit(f"{path}, {place}", reason, b"", text[0][:200])
+        if misfit is not None:
             found = True
-            bad.add(error)
+            bad.add(misfit._replace(message=line.rstrip(b"\r\n")))
         offset += len(line)
     if not found:
         raise JobError(
@@ -358,7 +393,7 @@ def _good_records(
     return records
 
 
-def _skip(path: Path, lines: Iterable[Any], skipped: int, position: int) -> int:
+def _skip(path: ReadableFile, lines: Iterable[Any], skipped: int, position: int) -> int:
     """Skip the next lines or rows of a file, and return how many were skipped.
 
     One call skips at most `_SKIP` lines, so that it does not delay barriers.
@@ -381,16 +416,15 @@ def _skip(path: Path, lines: Iterable[Any], skipped: int, position: int) -> int:
     return count
 
 
-def _undecodable(path: Path, place: str, error: UnicodeDecodeError) -> JobError:
-    return JobError(
-        f"{path}, {place}: cannot be decoded as {error.encoding}: {error.reason}; set encoding= "
-        f"or errors='replace' of the format"
+def _undecodable(path: ReadableFile, place: str, error: UnicodeDecodeError) -> JobError:
+    return JobError(f"{path}, {place}: {_why_undecodable(error)}")
+
+
+def _why_undecodable(error: UnicodeDecodeError) -> str:
+    return (
+        f"cannot be decoded as {error.encoding}: {error.reason}; set encoding= or "
+        f"errors='replace' of the format"
     )
-
-
-def _bad_line(path: Path, place: str, format: LineFormat, line: str, error: ValueError) -> JobError:
-    name = type(format).__name__
-    return JobError(f"{path}, {place}: a line is not valid {name}: {error}", record=line[:200])
 
 
 def _lines_of(data: bytes) -> list[bytes]:

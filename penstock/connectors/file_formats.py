@@ -14,10 +14,23 @@ import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, Protocol
 
+from penstock.connectors.bad_messages import BadMessages, check_on_error
+from penstock.connectors.compressed_files import ReadableFile
 from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.source import Read
 from penstock.dataflow.type_variables import T
+
+
+class Cursor(Protocol):
+    """The interface of the classes that read one file from a position."""
+
+    def read(self, max_records: int) -> Read:
+        """Return at most `max_records` records, and the position after them."""
+
+    def close(self) -> None:
+        """Close the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +45,8 @@ class FileFormat(ABC, Generic[T]):
             `replace`. `bytes.decode` has a parameter of the same name and meaning.
         on_error: how a source handles a line or row that cannot be decoded or is not valid. "fail"
             fails the job, and names the file and the place. "skip" leaves out the line, counts it,
-            and logs a warning.
+            and logs a warning. "side_output" emits a `BadMessage` to the side output
+            `BAD_MESSAGES` of the source.
 
     Raises:
         GraphError: if `encoding`, `errors` or `on_error` is unknown, or the encoding is not like
@@ -46,10 +60,7 @@ class FileFormat(ABC, Generic[T]):
     on_error: str = "fail"
 
     def __post_init__(self) -> None:
-        if self.on_error not in ("fail", "skip"):
-            raise GraphError(
-                f'on_error of a file format is "fail" or "skip", not {self.on_error!r}'
-            )
+        check_on_error("a file format", self.on_error)
         try:
             name = codecs.lookup(self.encoding).name
             codecs.lookup_error(self.errors)
@@ -64,6 +75,11 @@ class FileFormat(ABC, Generic[T]):
                 f"files in {self.encoding} cannot be cut at line ends: convert them to UTF-8"
             )
         object.__setattr__(self, "encoding", name)
+
+    @property
+    def name(self) -> str:
+        """The name of the format in errors."""
+        return type(self).__name__
 
     @abstractmethod
     def create_encoder(self) -> Callable[[list[Any]], bytes]:
@@ -88,6 +104,23 @@ class FileFormat(ABC, Generic[T]):
                 f"set encoding= or errors= of the format",
                 record=reprlib.repr(part),
             ) from error
+
+
+class BinaryFormat(FileFormat[T]):
+    """The base class of formats whose files only their own cursor can read, such as `AvroFiles`.
+
+    A file is one split.
+    """
+
+    @abstractmethod
+    def open_cursor(self, file: ReadableFile, position: Any, bad: BadMessages) -> Cursor:
+        """Return a cursor that reads a file from a position.
+
+        Arguments:
+            file: the file.
+            position: the position that the cursor's last read returned; None for the beginning.
+            bad: decides about bad records.
+        """
 
 
 class LineFormat(FileFormat[T]):
@@ -153,7 +186,7 @@ class TextLines(LineFormat[str]):
     Arguments:
         encoding: the name of the text encoding; see `FileFormat`.
         errors: the way to handle text that cannot be decoded or encoded; see `FileFormat`.
-        on_error: how a source handles a bad line, "fail" or "skip"; see `FileFormat`.
+        on_error: how a source handles a bad line; see `FileFormat`.
 
     Examples:
         >>> _ = Path("words.txt").write_text("to be\nor not\n")
@@ -177,7 +210,7 @@ class JsonLines(LineFormat[Any]):
     Arguments:
         encoding: the name of the text encoding; see `FileFormat`.
         errors: the way to handle text that cannot be decoded or encoded; see `FileFormat`.
-        on_error: how a source handles a bad line, "fail" or "skip"; see `FileFormat`.
+        on_error: how a source handles a bad line; see `FileFormat`.
 
     Examples:
         >>> _ = Path("users.jsonl").write_text('{"name": "ann"}\n{"name": "bob"}\n')
@@ -209,7 +242,7 @@ class CsvRows(FileFormat[Any]):
     Arguments:
         encoding: the name of the text encoding; see `FileFormat`.
         errors: the way to handle text that cannot be decoded or encoded; see `FileFormat`.
-        on_error: how a source handles a bad line, "fail" or "skip"; see `FileFormat`.
+        on_error: how a source handles a bad line; see `FileFormat`.
         fields: the names of the columns, or None. If it is None, a source takes the names from the
             header of each file. A sink takes the names from the first record of each file.
         header: whether the first row of each file contains the names of the columns.
@@ -267,6 +300,19 @@ class CsvRows(FileFormat[Any]):
         return _CsvEncoder(self)
 
 
+class _Rows(io.StringIO):
+    """Text of CSV rows that end with a newline, where `csv.writer` ends them with two characters.
+
+    Before Python 3.13, `csv.writer` quotes only the line ends that are part of its terminator. If
+    this were a newline alone, a carriage return in a value would not be quoted, and a reader would
+    end the row there.
+    """
+
+    def write(self, row: str) -> int:
+        """Add a row. `csv.writer` calls this once for each."""
+        return super().write(row.removesuffix("\r\n") + "\n")
+
+
 class _CsvEncoder:
     """Encodes records as the CSV rows of one file.
 
@@ -280,13 +326,8 @@ class _CsvEncoder:
         self._is_first = True
 
     def __call__(self, batch: list[Any]) -> bytes:
-        text = io.StringIO(newline="")
-        writer = csv.writer(
-            text,
-            delimiter=self._format.delimiter,
-            quotechar=self._format.quote,
-            lineterminator="\n",
-        )
+        text = _Rows(newline="")
+        writer = csv.writer(text, delimiter=self._format.delimiter, quotechar=self._format.quote)
         if self._is_first:
             self._begin(writer, batch[0])
         try:

@@ -12,11 +12,10 @@ name. So the data has a durable name at any time. `file_formats.py` contains the
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,26 +28,27 @@ from penstock.connectors.staged_files import (
     staged_path,
     target_path,
 )
+from penstock.connectors.staging_writer import (
+    FileEncoder,
+    StagingWriter,
+    new_digest,
+    remove_staged,
+    sink_tag,
+)
 from penstock.dataflow.errors import GraphError, JobError, Recoverability
 from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
-from penstock.snapshot.storage.filesystem.durable_files import sync_file, sync_path
-
-_BUFFER_BYTES = 1 << 18
+from penstock.snapshot.storage.filesystem.durable_files import sync_path
 
 
 class StagedFormat(Protocol):
-    """The format of the files of a sink. Each file has an encoder of its own.
-
-    An encoder may have two more methods: `finish` returns the bytes at the end of the file, and
-    `encode_columns` encodes an Arrow batch.
-    """
+    """The format of the files of a sink. Each file has an encoder of its own."""
 
     @property
     def extension(self) -> str:
         """Return the end of the names of the files, such as `.txt`."""
 
-    def create_encoder(self) -> Callable[[list[Any]], bytes]:
-        """Return a function that takes a batch, and returns the bytes to append to the file."""
+    def create_encoder(self) -> FileEncoder:
+        """Return the encoder of a new file."""
 
 
 class StagedFileSink(Sink[Any]):
@@ -138,111 +138,33 @@ class FileSink(StagedFileSink):
         super().__init__(folder, format)
 
 
-class _FileWriter(SinkWriter):
-    """Writes the records of one subtask to staged files."""
+class _FileWriter(StagingWriter):
+    """Writes the records of one subtask to staged files, which have names to be published under."""
 
     def __init__(self, folder: Path, format: StagedFormat, context: WriterContext) -> None:
-        self._folder = folder
-        self._staging = folder / STAGING
-        self._format = format
-        self._context = context
-        self._tag = sink_tag(context.lineage, context.uid)
-        self._files = 0
-        self._staged: _StagedFile | None = None
-        #: The files of earlier snapshots that are not sealed yet.
-        self._unsealed: set[_StagedFile] = set()
-        if hasattr(format.create_encoder(), "encode_columns"):
-            self.write_columns = self._write_columns
+        super().__init__(
+            folder / STAGING, lambda: make_staging(folder), format.create_encoder, context
+        )
+        self._folder, self._extension = folder, format.extension
 
-    def write(self, batch: list[Any]) -> None:
-        if batch:
-            staged = self._open_file()
-            staged.append(staged.encode(batch))
-
-    def _write_columns(self, batch: Any) -> None:
-        staged = self._open_file()
-        staged.append(staged.encode_columns(batch))
-
-    def _open_file(self) -> _StagedFile:
-        """Return the staged file of the current snapshot."""
-        staged = self._staged
-        if staged is None:
-            with naming(self._staging):
-                make_staging(self._folder)
-                staged = self._staged = _StagedFile(self._free_name(), self._format)
-        return staged
-
-    def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
-        staged, self._staged = self._staged, None
-        if staged is None:
-            return None
-        ctx = self._context
-        uid = re.sub(r"[^A-Za-z0-9]+", "_", ctx.uid)[:40]
-        name = f"part-{snapshot:010d}-{ctx.subtask:05d}-{ctx.attempt:04d}-{uid}-{self._tag}"
-        target = name + self._format.extension
-        self._unsealed.add(staged)
-
-        def seal() -> list[Any]:
-            self._unsealed.discard(staged)
-            # The folder is recorded for error messages and for people who inspect the manifest. The
-            # committer uses the folder of its own sink.
-            return [{**staged.seal(), "target": target, "folder": str(self._folder)}]
-
-        return seal
-
-    def close(self) -> None:
-        for staged in (self._staged, *self._unsealed):
-            if staged is not None:
-                staged.discard()
-        self._staged = None
-        self._unsealed.clear()
-
-    def _free_name(self) -> Path:
-        """Return a path for a new staged file, with a prefix that only this writer uses."""
-        ctx = self._context
-        while True:
-            name = f"{self._tag}-{ctx.attempt:04d}-{ctx.subtask:05d}-{self._files:08d}"
-            self._files += 1
-            # A job that is started again may number its attempts from the beginning. So a staged
-            # file of the earlier run may have this name, and may still wait for its commit.
-            if not (self._staging / name).exists():
-                return self._staging / name
+    def payload(
+        self, staged: dict[str, Any], snapshot: int, folder: str, index: int
+    ) -> dict[str, Any]:
+        name = published_name(self.context, snapshot, folder, index)
+        # The folder is recorded for error messages and for people who inspect the manifest. The
+        # committer uses the folder of its own sink.
+        return {**staged, "target": name + self._extension, "folder": str(self._folder)}
 
 
-class _StagedFile:
-    """Writes one staged file, and computes its checksum."""
+def published_name(context: WriterContext, snapshot: int, folder: str, index: int) -> str:
+    """Return the name under which a staged file is published, without its extension.
 
-    def __init__(self, path: Path, format: StagedFormat) -> None:
-        self._path = path
-        #: A function that returns the bytes of a batch of records.
-        self.encode = encoder = format.create_encoder()
-        #: A function that returns the bytes of an Arrow batch; None if the format has none.
-        self.encode_columns: Any = getattr(encoder, "encode_columns", None)
-        self._finish: Callable[[], bytes] | None = getattr(encoder, "finish", None)
-        self._digest = new_digest()
-        self._size = 0
-        self._file = path.open("xb", buffering=_BUFFER_BYTES)
-
-    def append(self, data: bytes) -> None:
-        """Write bytes that the encoder has returned."""
-        self._digest.update(data)
-        self._size += len(data)
-        with naming(self._path):
-            self._file.write(data)
-
-    def seal(self) -> dict[str, Any]:
-        """Make the file durable, and return its name, size and checksum."""
-        with naming(self._path), self._file:
-            if self._finish is not None:
-                self.append(self._finish())
-            sync_file(self._file)
-            sync_path(self._path.parent)
-        checksum = self._digest.hexdigest()
-        return {"staged": self._path.name, "size": self._size, "checksum": checksum}
-
-    def discard(self) -> None:
-        self._file.close()
-        self._path.unlink(missing_ok=True)
+    The arguments are those of `StagingWriter.payload`.
+    """
+    uid = re.sub(r"[^A-Za-z0-9]+", "_", context.uid)[:40]
+    tag = sink_tag(context.lineage, context.uid)
+    name = f"part-{snapshot:010d}-{context.subtask:05d}-{context.attempt:04d}-{uid}-{tag}"
+    return f"{folder}{'/' if folder else ''}{name}{f'-{index:04d}' if index else ''}"
 
 
 class FileCommitter(Committer):
@@ -313,14 +235,7 @@ class FileCommitter(Committer):
         # The engine calls this method when it has published the output of an earlier process.
         self._restored = False
         require_own_staging(self._folder)
-        removed = 0
-        tag = sink_tag(lineage, uid)
-        for path in sorted((self._folder / STAGING).glob(f"{tag}-*")):
-            attempt = path.name.split("-")[1]
-            if attempt.isdecimal() and int(attempt) < before_attempt and path.name not in keep:
-                path.unlink(missing_ok=True)
-                removed += 1
-        return removed
+        return remove_staged(self._folder / STAGING, lineage, uid, before_attempt, keep)
 
 
 def _publish(committable: Committable, staged: Path, target: Path, *, verify: bool) -> None:
@@ -381,18 +296,6 @@ def _publish(committable: Committable, staged: Path, target: Path, *, verify: bo
         ) from error
 
 
-@contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Raise a `JobError` that names the path if the `with` block raises an `OSError`.
-
-    The `OSError` of a full disk, for example, does not name the file.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise JobError(f"{path} cannot be written: {error.strerror or error}") from error
-
-
 def _elsewhere(payload: dict[str, Any], target: Path) -> str:
     """Return a hint that names the sink's folder at the time of staging.
 
@@ -407,15 +310,3 @@ def _has_content(path: Path, payload: dict[str, Any]) -> bool:
         return False
     with path.open("rb") as file:
         return bool(hashlib.file_digest(file, new_digest).hexdigest() == payload["checksum"])
-
-
-def new_digest() -> hashlib.blake2b:
-    """Return a new hash object for the checksum of a staged file."""
-    return hashlib.blake2b(digest_size=16)
-
-
-def sink_tag(lineage: str, uid: str) -> str:
-    """Return a hash of a lineage and a sink's uid, as a part of file names."""
-    return hashlib.blake2b(
-        f"{lineage}\0{uid}".encode(errors="surrogatepass"), digest_size=5
-    ).hexdigest()

@@ -97,7 +97,7 @@ def _listed(path: Path, onerror: Callable[[OSError], object]) -> Collection[Path
         fixed, pattern = _split_pattern(path)
         found: set[Path] = set()
         for match in fixed.glob("/".join(pattern)) if pattern and fixed.is_dir() else ():
-            if any(_is_hidden(part, pattern) for part in match.relative_to(fixed).parts):
+            if any(is_hidden(part, pattern) for part in match.relative_to(fixed).parts):
                 continue
             found.update(_files_below(match, onerror) if match.is_dir() else [match])
         return found
@@ -136,7 +136,8 @@ def _split_pattern(path: Path) -> tuple[Path, list[str]]:
     return path, []
 
 
-def _is_hidden(name: str, pattern: list[str]) -> bool:
+def is_hidden(name: str, pattern: list[str]) -> bool:
+    """Return whether a name is hidden, and no part of a glob pattern asks for it."""
     return name[0] in "_." and not any(
         part[0] == name[0] and fnmatch(name, part) for part in pattern
     )

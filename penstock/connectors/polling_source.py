@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic
 
 from penstock.dataflow.errors import JobError
+from penstock.dataflow.output_tag import SideOutput
 from penstock.dataflow.source import (
     Read,
     ReaderContext,
@@ -79,6 +80,19 @@ class SplitPoller(ABC, Generic[T_co]):
         """
         return None
 
+    def snapshot_completed(self, position: Any) -> None:
+        """Handle the notice that a snapshot with this position is complete.
+
+        See `SourceReader.snapshot_completed`.
+        """
+
+    def take_side_output(self) -> list[SideOutput]:
+        """Return the records for side outputs that the last call of `poll` has read.
+
+        They are pairs of a tag and a record. The tags are among `Source.side_output_tags`.
+        """
+        return []
+
     def close(self) -> None:
         """Release the resources of the poller. Another thread may be blocked in `poll`."""
 
@@ -139,6 +153,12 @@ class PollingSource(Source[T_co]):
     def create_poller(self, split: Split) -> SplitPoller[T_co]:
         """Return a poller for a split. It is called in a worker."""
 
+    def snapshot_completed(self, positions: Sequence[tuple[Split, Any]]) -> None:
+        """Handle the notice that a snapshot is complete, in the JobManager.
+
+        See `SplitEnumerator.snapshot_completed`.
+        """
+
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         """Return an enumerator of the splits."""
         del parallelism
@@ -179,12 +199,18 @@ class _PollingReader(SourceReader):
                 f"poll returned a {type(records).__name__}: it must return a list of records, or "
                 f"None at the end of the split"
             )
-        wait = source.poll_seconds if found is not None and not records else 0.0
-        read = Read(records, poller.position(), found is None, wait)
+        side_output = poller.take_side_output()
+        idle = found is not None and not records and not side_output
+        wait = source.poll_seconds if idle else 0.0
+        read = Read(records, poller.position(), found is None, wait, side_output)
         watermark = poller.watermark() if source.emits_watermarks else None
         if poller.timestamp is None:
             return read if watermark is None else TimedRead.untimed(read, watermark)
         return TimedRead(read, list(map(poller.timestamp, records)), watermark)
+
+    def snapshot_completed(self, position: Any) -> None:
+        if self._poller is not None:
+            self._poller.snapshot_completed(position)
 
     def close(self) -> None:
         poller, self._poller = self._poller, None
@@ -222,6 +248,9 @@ class _PollingEnumerator(SplitEnumerator):
     def restore(self, state: Any) -> None:
         self._left = [Split(id, payload) for id, payload in state["left"]]
         self._known = set(state["known"])
+
+    def snapshot_completed(self, positions: Sequence[tuple[Split, Any]]) -> None:
+        self._source.snapshot_completed(positions)
 
     def _discover(self) -> None:
         self._found_at = time.monotonic()

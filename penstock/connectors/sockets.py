@@ -12,9 +12,15 @@ import codecs
 import contextlib
 import socket
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
+from penstock.connectors.bad_messages import side_output_tags
+from penstock.connectors.formats.schemas import (
+    DeserializationSchema,
+    check_deserialization_schema,
+)
 from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.source import (
     ListEnumerator,
     Read,
@@ -24,13 +30,17 @@ from penstock.dataflow.source import (
     Split,
     SplitEnumerator,
 )
+from penstock.dataflow.type_variables import T
+
+if TYPE_CHECKING:
+    from penstock.connectors.formats import MessageDecoder
 
 _CONNECT_SECONDS = 5.0
 _CHUNK_BYTES = 1 << 16
 
 
-class SocketSource(Source[str]):
-    """Reads text from one TCP connection until the peer closes the connection.
+class SocketSource(Source[T], Generic[T]):
+    """Reads text or messages from one TCP connection until the peer closes the connection.
 
     A delimiter separates the records. Only one reader connects, at any parallelism. If the
     delimiter is `"\\n"`, one `"\\r"` at the end of a record is removed. Text after the last
@@ -45,6 +55,8 @@ class SocketSource(Source[str]):
         delimiter: the text that ends a record.
         encoding: the name of the text encoding.
         errors: the way to handle bytes that cannot be decoded, such as `strict` or `replace`.
+        schema: the schema of the messages between two delimiters, such as `Json(Order)`; None if
+            they are text. Empty messages are then left out.
         retries: the number of attempts to connect after the first one. -1 means no limit.
         retry_seconds: the time between two attempts, in seconds.
 
@@ -60,6 +72,34 @@ class SocketSource(Source[str]):
     bounded = False
     has_event_times = False
 
+    @overload
+    def __init__(
+        self: SocketSource[str],
+        host: str,
+        port: int,
+        delimiter: str = "\n",
+        *,
+        encoding: str = "utf-8",
+        errors: str = "strict",
+        schema: None = None,
+        retries: int = 0,
+        retry_seconds: float = 0.5,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: SocketSource[T],
+        host: str,
+        port: int,
+        delimiter: str = "\n",
+        *,
+        encoding: str = "utf-8",
+        errors: str = "strict",
+        schema: DeserializationSchema[T],
+        retries: int = 0,
+        retry_seconds: float = 0.5,
+    ) -> None: ...
+
     def __init__(
         self,
         host: str,
@@ -68,6 +108,7 @@ class SocketSource(Source[str]):
         *,
         encoding: str = "utf-8",
         errors: str = "strict",
+        schema: DeserializationSchema[Any] | None = None,
         retries: int = 0,
         retry_seconds: float = 0.5,
     ) -> None:
@@ -84,6 +125,9 @@ class SocketSource(Source[str]):
             codecs.lookup_error(errors)
         except LookupError as error:
             raise GraphError(f"a socket source can't decode: {error}") from None
+        if schema is not None:
+            check_deserialization_schema("schema of a socket source", schema)
+        self.schema = schema
         self.host = host
         self.port = port
         self.delimiter = delimiter
@@ -92,6 +136,11 @@ class SocketSource(Source[str]):
         self.retries = retries
         self.retry_seconds = retry_seconds
 
+    @property
+    def side_output_tags(self) -> tuple[OutputTag, ...]:
+        """The tag `BAD_MESSAGES` if the schema emits bad messages to a side output."""
+        return () if self.schema is None else side_output_tags(self.schema.on_error)
+
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         """Return an enumerator that assigns a single split."""
         del parallelism
@@ -99,8 +148,12 @@ class SocketSource(Source[str]):
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
         """Return a reader whose method `read` may block."""
-        del context
-        return _SocketReader(self)
+        decoder = None
+        if self.schema is not None:
+            from penstock.connectors.formats import MessageDecoder, SchemaContext
+
+            decoder = MessageDecoder(self.schema, SchemaContext(metrics=context.metrics))
+        return _SocketReader(self, decoder)
 
 
 class _SocketReader(SourceReader):
@@ -108,8 +161,9 @@ class _SocketReader(SourceReader):
 
     blocking = True
 
-    def __init__(self, source: SocketSource) -> None:
+    def __init__(self, source: SocketSource[Any], decoder: MessageDecoder | None) -> None:
         self._source = source
+        self._decoder = decoder
         self._delimiter = source.delimiter.encode(source.encoding)
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -129,9 +183,22 @@ class _SocketReader(SourceReader):
                 return Read([], self._count)
         taken = self._records[:max_records]
         del self._records[: len(taken)]
-        self._count += len(taken)
+        first, self._count = self._count + 1, self._count + len(taken)
         finished = self._ended and not self._records
-        return Read(self._decode(taken), self._count, finished)
+        decoder = self._decoder
+        if decoder is None:
+            return Read(self._decode(taken), self._count, finished)
+        if self._source.delimiter == "\n":
+            taken = [message.removesuffix(b"\r") for message in taken]
+        numbers = [number for number, message in enumerate(taken, first) if message]
+        decoded = decoder.decode(
+            [message for message in taken if message],
+            lambda index: f"{self._peer}, message {numbers[index]}",
+        )
+        if finished:
+            decoder.end_split(self._peer)
+        side_output = decoder.take_side_output()
+        return Read(decoded.records, self._count, finished, 0.0, side_output)
 
     def close(self) -> None:
         self._closed.set()

@@ -15,13 +15,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from penstock.connectors.staging_writer import STAGED_NAME
 from penstock.dataflow.errors import JobError, Recoverability
 from penstock.dataflow.sink import Committable
 from penstock.snapshot.storage.filesystem.durable_files import make_folders
 
 #: The name of the folder of staged files, which is in the folder of the sink.
 STAGING = "_staging"
-_STAGED_NAME = re.compile(r"[0-9a-f]{10}-[0-9]{4,}-[0-9]{5,}-[0-9]{8,}")
 _TARGET_PREFIX = "part-"
 #: Control characters, such as line ends and the beginning of a terminal's escape codes.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -68,7 +68,7 @@ def staged_path(folder: Path, committable: Committable) -> Path:
     """
     name = _value(committable, "staged")
     path = _below(folder, name if Path(name).is_absolute() else f"{STAGING}/{name}")
-    if path is None or path.parent != folder / STAGING or not _STAGED_NAME.fullmatch(path.name):
+    if path is None or path.parent != folder / STAGING or not STAGED_NAME.fullmatch(path.name):
         raise _refused(committable, name, f"no staged file of {folder / STAGING}")
     if path.is_symlink():
         raise _refused(committable, name, "a symbolic link")

@@ -62,17 +62,26 @@ class ParquetSink(StagedFileSink):
         row_group_rows: int = 1 << 17,
     ) -> None:
         require_pyarrow("ParquetSink")
-        if compression not in _COMPRESSIONS:
-            raise GraphError(
-                f"the compression of a ParquetSink is one of {', '.join(_COMPRESSIONS)}, "
-                f"not {compression!r}"
-            )
+        check_compression("a ParquetSink", compression)
         whole_number("row_group_rows", row_group_rows, 1)
         given = check_schema("ParquetSink", schema)
-        super().__init__(folder, _ParquetFormat(given, compression, row_group_rows))
+        super().__init__(folder, ParquetFormat(given, compression, row_group_rows))
 
 
-class _ParquetFormat:
+def check_compression(name: str, compression: str) -> str:
+    """Return the name of a compression of Parquet, if it is one.
+
+    Raises:
+        GraphError: if it is unknown.
+    """
+    if compression not in _COMPRESSIONS:
+        raise GraphError(
+            f"the compression of {name} is one of {', '.join(_COMPRESSIONS)}, not {compression!r}"
+        )
+    return compression
+
+
+class ParquetFormat:
     """The format of the files of a Parquet sink."""
 
     extension = ".parquet"
@@ -93,7 +102,7 @@ class _ParquetEncoder:
         format: the schema of the file, and its compression.
     """
 
-    def __init__(self, format: _ParquetFormat) -> None:
+    def __init__(self, format: ParquetFormat) -> None:
         self._format = format
         self._schema = format.schema
         self._out = _Taken()

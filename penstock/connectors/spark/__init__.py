@@ -37,6 +37,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # If pyarrow is missing, this check raises an error that tells the user which extra to install.
+    # If pyarrow is missing, this check raises an error that names the extra to install.
     import_module(f"{__name__}.active_session").require_spark()
     return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)

@@ -4,7 +4,7 @@
     spark.read.format("penstock").option("path", "job").load()
 
 `PenstockDataSource` runs in Spark's Python workers, on the driver and on the executors. All these
-machines need Penstock and access to the folders. `saved_state.py` reads the files of snapshots,
+machines need Penstock and access to the folders. `penstock.saved` reads the files of snapshots,
 and `published.py` reads the files of sinks.
 """
 
@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from penstock.connectors.folders import local_path
-from penstock.connectors.spark.json_values import as_json
+from penstock.connectors.lake.record_encoding import RowEncoder
 from penstock.connectors.spark.published import (
     Reading,
     SinkFile,
@@ -32,10 +32,11 @@ from penstock.connectors.spark.published import (
     list_output,
     read_lines,
 )
-from penstock.connectors.spark.record_encoding import RowEncoder
-from penstock.connectors.spark.saved_state import StateEntry, StatePart, find_state, read_part
 from penstock.connectors.spark.spark_types import arrow_schema
 from penstock.dataflow.errors import GraphError
+from penstock.saved.entries import StateEntry
+from penstock.saved.json_values import as_json
+from penstock.saved.state_parts import StatePart, find_state, read_part
 from penstock.snapshot.storage.job_paths import JobPaths
 
 _STATE = StructType(

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.connectors.file_sink import sink_tag
+from penstock.connectors.staging_writer import sink_tag
 from penstock.dataflow.errors import GraphError, JobError, StoreError
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.storage.job_paths import JobPaths

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from penstock.connectors.spark.sink.access import Run
-from penstock.connectors.spark.sink.table import (
+from penstock.connectors.lake.table import (
     Table,
     difference,
     local_folder,
-    look_up,
     partition_literals,
 )
+from penstock.connectors.spark.sink.access import Access, Run
+from penstock.connectors.spark.sink.described_table import look_up
 from penstock.dataflow.errors import GraphError, JobError
+
+
+@dataclass(frozen=True)
+class SparkCatalogs:
+    """Opens the entry of a table in Spark's catalog.
+
+    Arguments:
+        access: the access to the session.
+    """
+
+    access: Access
+
+    @contextlib.contextmanager
+    def open(self, table: Table) -> Iterator[Catalog]:
+        """Connect to the session, and yield the entry of a table."""
+        with self.access.connect() as run:
+            yield Catalog(table, run)
 
 
 class Catalog:

@@ -1,8 +1,7 @@
 """Write the output of a job as rows of a Spark table, exactly once.
 
-Writers (`writers.py`) stage data files in the table's own folder, under names that Spark does not
-read. The workers need no JVM. `table_committer.py` and `replacing_committers.py` publish the staged
-files. For Delta Lake and Iceberg, the folder `connectors/spark/lake` does this.
+The folder `connectors/lake` stages data files in the table's own folder, under names that Spark
+does not read, and publishes them. The workers need no JVM.
 """
 
 from __future__ import annotations
@@ -11,41 +10,39 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock.connectors.folders import local_path
-from penstock.connectors.spark import lake
-from penstock.connectors.spark.active_session import require_spark, spark_session
-from penstock.connectors.spark.lake import LakeTable
-from penstock.connectors.spark.sink.access import Access, runner
-from penstock.connectors.spark.sink.data_file import EXTENSIONS
-from penstock.connectors.spark.sink.replacing_committers import (
+from penstock.connectors.lake.data_file import EXTENSIONS
+from penstock.connectors.lake.replacing_committers import (
     OverwriteCommitter,
     UpsertCommitter,
 )
-from penstock.connectors.spark.sink.table import (
+from penstock.connectors.lake.table import (
     Table,
     arrow_schema,
-    describe_table,
     is_interval,
     require_partition_column,
 )
-from penstock.connectors.spark.sink.table_committer import TableCommitter
-from penstock.connectors.spark.sink.writers import ChangeWriter, RowWriter
-from penstock.connectors.staged_files import STAGING, require_own_staging
-from penstock.dataflow.errors import GraphError, JobError
-from penstock.dataflow.sink import Committer, Sink, SinkWriter, WriterContext
-from penstock.snapshot.storage.filesystem.durable_files import make_folders
+from penstock.connectors.lake.table_committer import TableCommitter
+from penstock.connectors.lake.table_log import LakeTable
+from penstock.connectors.lake.table_sink import TableSink
+from penstock.connectors.spark.active_session import require_spark, spark_session
+from penstock.connectors.spark.sink.access import Access, runner
+from penstock.connectors.spark.sink.catalog import SparkCatalogs
+from penstock.connectors.spark.sink.described_table import describe_table
+from penstock.connectors.spark.sink.table_lookup import find_table, find_table_in_session
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.sink import Committer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 
-class SparkTableSink(Sink):
+class SparkTableSink(TableSink):
     """Writes records as rows of a Spark table in Parquet, ORC, Delta Lake or Iceberg.
 
     The table may be partitioned. It must exist when the program creates the sink. A record is a
@@ -83,8 +80,6 @@ class SparkTableSink(Sink):
         [('ann', 31), ('bob', 27)]
     """
 
-    exactly_once = True
-
     def __init__(
         self,
         table: str,
@@ -95,13 +90,13 @@ class SparkTableSink(Sink):
         spark: SparkSession | None = None,
         iceberg_catalog: Mapping[str, str] | None = None,
     ) -> None:
-        found = lake.find_table(table, iceberg_catalog)
+        found = find_table(table, iceberg_catalog)
         if found is not None:
             self._set_up(found, None, mode, keys, is_delete)
             return
         require_spark()
         session = spark_session() if spark is None else spark
-        found = lake.find_table_in_session(session, table)
+        found = find_table_in_session(session, table)
         if found is not None:
             self._set_up(found, None, mode, keys, is_delete)
             return
@@ -160,6 +155,17 @@ class SparkTableSink(Sink):
         sink._set_up(table, None, mode, keys, is_delete)
         return sink
 
+    def create_committer(self) -> Committer:
+        """Create the committer for the table's format and the sink's mode."""
+        if isinstance(self.table, LakeTable):
+            return super().create_committer()
+        catalogs = None if self._access is None else SparkCatalogs(self._access)
+        if self.mode == "upsert":
+            return UpsertCommitter(self.table, catalogs, self.keys)
+        if self.mode == "overwrite":
+            return OverwriteCommitter(self.table, catalogs)
+        return TableCommitter(self.table, catalogs)
+
     def _set_up(
         self,
         table: Table,
@@ -168,105 +174,10 @@ class SparkTableSink(Sink):
         keys: Sequence[str],
         is_delete: Callable[[Any], bool] | None,
     ) -> None:
-        self.table = table
-        self.mode = mode
-        self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
-        self.is_delete = is_delete
         self._access = access
-        # In the mode "overwrite", the sink needs the job's output from the first snapshot on.
-        self.needs_all_output = mode == "overwrite"
-        if mode not in ("append", "overwrite", "upsert"):
-            raise GraphError(
-                f"the mode of a SparkTableSink is append, overwrite or upsert, not {mode!r}"
-            )
-        if isinstance(table, LakeTable):
-            table.require_mode(mode)
         if table.format == "orc":
-            self.table = table = dataclasses.replace(table, schema=_for_orc(table))
-        if mode != "upsert":
-            if self.keys or is_delete is not None:
-                raise GraphError(f"keys and is_delete are for mode='upsert', not for {mode!r}")
-            if len(table.partition_by) == len(table.schema):
-                raise GraphError(f"all columns of {table} are partition columns")
-            return
-        if not self.keys:
-            raise GraphError("mode='upsert' needs keys=[…]: the columns that identify a row")
-        for key in self.keys:
-            if key not in table.schema.names:
-                raise GraphError(f"the key {key!r} is no column of {table}")
-            kind = table.schema.field(key).type
-            if (
-                pa.types.is_nested(kind)
-                or pa.types.is_floating(kind)
-                or is_interval(table.schema.field(key))
-            ):
-                raise GraphError(f"the column {key!r} of type {kind} cannot be a key")
-        for name in table.partition_by:
-            if name not in self.keys and not isinstance(table, LakeTable):
-                raise GraphError(
-                    f"{table} is partitioned by {name!r}, which is not one of the keys "
-                    f"{list(self.keys)}: a row might move to another partition, and its old one "
-                    f"could be anywhere. Make it a key, or partition the table otherwise"
-                )
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the table. The workers and the JobManager need access to it."""
-        return self.table.location
-
-    def create_writer(self, context: WriterContext) -> SinkWriter:
-        """Create a writer that stages rows in data files."""
-        if isinstance(self.table, LakeTable):
-            return lake.create_writer(self.table, context, self.mode, self.keys, self.is_delete)
-        if self.mode == "upsert":
-            return ChangeWriter(self.table, context, self.keys, self.is_delete)
-        return RowWriter(self.table, context, collected=self.mode == "overwrite")
-
-    def create_committer(self) -> Committer:
-        """Create the committer for the table's format and the sink's mode."""
-        if isinstance(self.table, LakeTable):
-            return lake.create_committer(self.table, self.mode, self.keys)
-        if self.mode == "upsert":
-            return UpsertCommitter(self.table, self._access, self.keys)
-        if self.mode == "overwrite":
-            return OverwriteCommitter(self.table, self._access)
-        return TableCommitter(self.table, self._access)
-
-    def validate(self) -> None:
-        """Check that the table's folder can be written and supports hard links.
-
-        Raises:
-            GraphError: if the folder cannot be written, or does not support hard links.
-        """
-        staging = self.table.location / STAGING
-        probe = staging / f"probe-{os.getpid()}"
-        second = probe.with_suffix(".link")
-        try:
-            require_own_staging(self.table.location)
-        except JobError as error:
-            raise GraphError(error.message) from None
-        try:
-            make_folders(staging)
-            probe.unlink(missing_ok=True)
-            second.unlink(missing_ok=True)
-            probe.touch()
-            second.hardlink_to(probe)
-            try:
-                second.hardlink_to(probe)
-            except FileExistsError:
-                return
-            raise GraphError(
-                f"{self.table} cannot be written exactly once: the file system of {staging} makes "
-                f"a link over a name that exists already"
-            )
-        except OSError as error:
-            raise GraphError(
-                f"{self.table} cannot be written exactly once: a link in {staging} cannot be made "
-                f"({error.strerror or error}). Its file system must have hard links"
-            ) from error
-        finally:
-            probe.unlink(missing_ok=True)
-            second.unlink(missing_ok=True)
+            table = dataclasses.replace(table, schema=_for_orc(table))
+        self._use(table, mode, keys, is_delete)
 
 
 def _for_orc(table: Table) -> pa.Schema:

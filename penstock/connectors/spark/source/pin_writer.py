@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.connectors.spark.calendars import has_old_calendar
+from penstock.connectors.lake.calendars import has_old_calendar
 from penstock.connectors.spark.source.pin import Pin, load_pin, write_record
 from penstock.connectors.spark.spark_types import arrow_schema
 from penstock.dataflow.errors import StoreError
