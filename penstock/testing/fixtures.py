@@ -15,6 +15,7 @@ import pytest
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.program import current_options, run_options
 from penstock.testing.harness import OperatorHarness
+from penstock.testing.simulation import SimulationReport, simulate
 
 
 @pytest.fixture
@@ -32,6 +33,21 @@ def penstock_env(penstock_in_process: None) -> StreamExecutionEnvironment:
     """Return an environment of parallelism 2, whose jobs run inside the test's process."""
     del penstock_in_process
     return StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
+
+
+@pytest.fixture
+def penstock_simulate() -> Callable[..., SimulationReport]:
+    """Return a function that runs a program under many seeds, and fails if an output is wrong.
+
+    Its arguments are those of `simulate`.
+    """
+
+    def run(main: Callable[[], object], **settings: Any) -> SimulationReport:
+        report = simulate(main, **settings)
+        report.require_right()
+        return report
+
+    return run
 
 
 @pytest.fixture

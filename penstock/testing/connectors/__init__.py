@@ -8,8 +8,9 @@ A test class of a connector inherits all tests:
 
 from __future__ import annotations
 
+from penstock.testing.connectors.fake_target import FakeSystem, FakeTargetSink
 from penstock.testing.connectors.nonconformity import Nonconformity
 from penstock.testing.connectors.sink_conformance import SinkConformance
 from penstock.testing.connectors.source_conformance import SourceConformance
 
-__all__ = ["Nonconformity", "SinkConformance", "SourceConformance"]
+__all__ = ["FakeSystem", "FakeTargetSink", "Nonconformity", "SinkConformance", "SourceConformance"]

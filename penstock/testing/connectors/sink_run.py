@@ -7,9 +7,18 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
+from penstock.dataflow.metrics import MetricGroup
+from penstock.dataflow.sink import (
+    Committable,
+    Committer,
+    CommitterContext,
+    Sink,
+    SinkWriter,
+    WriterContext,
+)
 from penstock.testing.connectors.nonconformity import (
     Nonconformity,
     as_in_manifest,
@@ -45,14 +54,19 @@ class SinkJob:
     Arguments:
         sink: the sink, as the program has created it.
         records: the records, in the order in which the source emits them.
+        staging: the folder of the job for staged output. It may not exist yet.
         uid: the uid of the sink's operator.
         lineage: the id of the lineage, which no other job has.
+        whole_snapshots: whether the engine's promise holds that a commit has all output of a
+            snapshot. Otherwise a commit may also have a part of it, as if it was interrupted.
     """
 
     sink: Sink
     records: Sequence[Any]
+    staging: Path
     uid: str = "sink-1"
     lineage: str = field(default_factory=lambda: f"0a1b2c3d{next(_LINEAGES):08x}")
+    whole_snapshots: bool = False
     durable: Durable = field(default_factory=Durable)
     #: The number of records that are committed.
     committed: int = 0
@@ -61,6 +75,20 @@ class SinkJob:
     writers: list[SinkWriter] = field(default_factory=list)
     #: The output that writers prepared but did not stage, because the attempt was killed.
     prepared: list[Callable[[], list[Any]]] = field(default_factory=list)
+    #: The committers that were created.
+    committers: list[Committer] = field(default_factory=list)
+
+    def create_committer(self) -> Committer | None:
+        """Return the committer of a JobManager that starts from the newest manifest."""
+        committer = in_other_process(self.sink).create_committer()
+        if committer is not None:
+            committer.open(
+                CommitterContext(
+                    "Sink", self.lineage, self.durable.snapshot, staging=(self.staging,)
+                )
+            )
+            self.committers.append(committer)
+        return committer
 
     def begin(self, parallelism: int) -> Attempt:
         """Return the next attempt, which starts from the newest manifest."""
@@ -95,6 +123,8 @@ class SinkJob:
                 self.prepared.pop()()
         for writer in self.writers:
             writer.close()
+        while self.committers:
+            self.committers.pop().close()
 
 
 class Attempt:
@@ -108,7 +138,7 @@ class Attempt:
 
     def __init__(self, job: SinkJob, number: int, parallelism: int) -> None:
         self._job, self._number = job, number
-        self._committer: Committer | None = in_other_process(job.sink).create_committer()
+        self._committer = job.create_committer()
         self._sinks = [in_other_process(job.sink) for _ in range(parallelism)]
         #: Output that was staged for aborted snapshots.
         self._unacknowledged: list[Committable] = []
@@ -147,10 +177,9 @@ class Attempt:
 
     def _open(self) -> list[SinkWriter]:
         job, count = self._job, len(self._sinks)
+        place = (count, self._number, job.lineage, MetricGroup(), job.staging)
         writers = [
-            sink.create_writer(
-                WriterContext(job.uid, "Sink", index, count, self._number, job.lineage)
-            )
+            sink.create_writer(WriterContext(job.uid, "Sink", index, *place))
             for index, sink in enumerate(self._sinks)
         ]
         job.own(writers)
@@ -210,18 +239,22 @@ class Attempt:
         yield from self._commit(durable)
 
     def _commit(self, durable: Durable) -> Iterator[str]:
-        pending = list(durable.pending)
+        job, pending = self._job, list(durable.pending)
         if pending and self._committer is None:
             raise Nonconformity("writers return committables, and the sink has no committer")
         if pending and self._committer is not None:
             # The process may die after a part of a commit.
-            self._committer.commit(pending[: len(pending) // 2])
+            part = pending[: len(pending) // 2]
+            if job.whole_snapshots:
+                cut = pending[len(part)].snapshot
+                part = [one for one in part if one.snapshot < cut]
+            self._committer.commit(part)
             self._committer.commit(pending)
         if self._replaced:
             return
-        self._job.set_committed(durable.position)
+        job.set_committed(durable.position)
         yield "commit"
-        self._job.confirm()
+        job.confirm()
         yield "confirm"
 
     def _finish(self) -> Iterator[str]:

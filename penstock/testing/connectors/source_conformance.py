@@ -12,9 +12,10 @@ from penstock.testing.connectors.nonconformity import (
     Nonconformity,
     as_in_manifest,
     in_other_process,
+    require_no_open_files,
     require_same,
 )
-from penstock.testing.connectors.source_run import SourceRun, checked_read
+from penstock.testing.connectors.source_run import SourceRun, checked_read, emitted
 
 #: The greatest number of places at which a test takes a snapshot.
 _PLACES = 40
@@ -49,7 +50,10 @@ class SourceConformance(ABC):
         """Return a new source, as a program would. It must return the same records each time."""
 
     def expected(self) -> Sequence[Any] | None:
-        """Return all records, in any order; None if they are not known."""
+        """Return all records, in any order; None if they are not known.
+
+        A record of a side output is a pair of its tag and itself.
+        """
         return None
 
     # ---- tests
@@ -77,23 +81,39 @@ class SourceConformance(ABC):
                         )
 
     def test_a_position_does_not_change_when_reading_goes_on(self) -> None:
-        """Compare each position with a copy that was made when it was returned."""
+        """Compare each position with a copy, also the one at which a reader was opened."""
         for split in self._splits():
-            source, kept = in_other_process(self.create_source()), []
-            reader = source.create_reader(_CONTEXT)
-            reader.open(split, None)
-            for _ in range(_PLACES):
-                read = checked_read(reader, source, 1)
-                kept.append((read.position, copy.deepcopy(read.position)))
-                if read.finished or self._is_enough(len(kept)):
-                    break
-            reader.close()
-            for position, before in kept:
-                if position != before:
-                    raise Nonconformity(
-                        f"the position {before!r} has become {position!r} while the reader went "
-                        f"on: return a new object each time"
-                    )
+            _, positions = self._read(split, 1)
+            for done, start in [(0, None), *_sample(positions, 4)]:
+                self._require_constant_positions(split, start, done)
+
+    def _require_constant_positions(self, split: Split, start: Any, done: int) -> None:
+        """Read a split from a position, and compare the positions with copies of before.
+
+        Arguments:
+            split: the split.
+            start: the position; None for the start of the split.
+            done: the number of records before the position.
+        """
+        source = in_other_process(self.create_source())
+        reader = source.create_reader(_CONTEXT)
+        kept = [(start, copy.deepcopy(start))]
+        reader.open(split, start)
+        for _ in range(_PLACES):
+            if self._is_enough(done):
+                break
+            read = checked_read(reader, source, 1)
+            done += len(emitted(read))
+            kept.append((read.position, copy.deepcopy(read.position)))
+            if read.finished:
+                break
+        reader.close()
+        for position, before in kept:
+            if position != before:
+                raise Nonconformity(
+                    f"the position {before!r} has become {position!r} while the reader went on: "
+                    f"a snapshot may be written of it at any time, so make a new object each time"
+                )
 
     def test_a_snapshot_between_any_two_reads_can_be_restored_at_any_parallelism(self) -> None:
         """Stop after each read, and continue from a snapshot with other subtasks."""
@@ -155,6 +175,10 @@ class SourceConformance(ABC):
                 reader.close()
                 reader.close()
 
+    def test_what_is_closed_leaves_no_file_open(self) -> None:
+        """Read and close, without the garbage collector, which workers use rarely."""
+        require_no_open_files(lambda: SourceRun(self.create_source(), 2).run(self.limit))
+
     # ---- parts of the tests
 
     def _expected(self) -> Sequence[Any]:
@@ -207,7 +231,7 @@ class SourceConformance(ABC):
             if self.limit is not None and limit is not None and len(records) >= limit:
                 break
             read = checked_read(reader, source, size)
-            records += read.records
+            records += emitted(read)
             if read.finished:
                 break
             positions.append((len(records), as_in_manifest("position", read.position)))
@@ -223,9 +247,9 @@ class SourceConformance(ABC):
         return steps
 
 
-def _sample(places: Sequence[Any]) -> Iterator[Any]:
-    """Yield all places if there are few; otherwise about `_PLACES` places at equal distances."""
-    step = max(1, len(places) // _PLACES)
+def _sample(places: Sequence[Any], count: int = _PLACES) -> Iterator[Any]:
+    """Yield all places if there are few; otherwise about `count` places at equal distances."""
+    step = max(1, len(places) // count)
     return iter(places[::step])
 
 

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.dataflow.source import Read, ReaderContext, Source, SourceReader, Split, TimedRead
+from penstock.dataflow.source import (
+    ColumnarRead,
+    Read,
+    ReaderContext,
+    Source,
+    SourceReader,
+    Split,
+    TimedRead,
+)
 from penstock.testing.connectors.nonconformity import (
     Nonconformity,
     as_in_manifest,
     in_other_process,
 )
 
-#: The number of successive reads without records after which a test reports a stuck source.
-_PATIENCE = 10_000
+#: The number of successive reads without records, and the time that they take in seconds, after
+#: which a test reports a stuck source. It may wait for other clients of its server.
+_PATIENCE, _PATIENCE_SECONDS = 10_000, 30.0
+#: The time that a thread of a reader gets to receive records, in seconds.
+_PAUSE_SECONDS = 0.002
 
 #: A split that a reader has begun, with its position.
 Begun = tuple[Split, Any]
@@ -96,11 +109,12 @@ class SourceRun:
         Raises:
             Nonconformity: if the source returns no records and does not end.
         """
-        idle, before = 0, len(self.emitted)
+        idle, before, since = 0, len(self.emitted), time.monotonic()
         while (limit is None or len(self.emitted) < limit) and self.step():
-            idle = 0 if len(self.emitted) > before else idle + 1
-            before = len(self.emitted)
-            if idle > _PATIENCE:
+            if len(self.emitted) > before:
+                idle, before, since = 0, len(self.emitted), time.monotonic()
+            idle += 1
+            if idle > _PATIENCE and time.monotonic() - since > _PATIENCE_SECONDS:
                 raise Nonconformity(f"after {before} records, the source neither reads nor ends")
         self.close()
         return self.emitted
@@ -134,7 +148,7 @@ class SourceRun:
             return False
         reader, split, position = subtask.open.popleft()
         read = checked_read(reader, self._workers[subtask.context.subtask], self._max_records)
-        self.emitted += read.records
+        self.emitted += emitted(read)
         if not read.finished:
             subtask.open.append((reader, split, read.position))
         elif reader is not subtask.spare:
@@ -165,14 +179,29 @@ def checked_read(reader: SourceReader, source: Source, max_records: int) -> Read
     """Read with a reader, and check the result.
 
     Raises:
-        Nonconformity: if it returns too many records, or watermarks that the source does not have.
+        Nonconformity: if it returns too many records, or watermarks or side outputs that the source
+            does not have.
     """
     read = reader.read(max_records)
+    if isinstance(read, ColumnarRead):  # its rows, as functions over rows see them
+        read = read._replace(records=read.records.to_pylist())
     if len(read.records) > max_records:
         raise Nonconformity(f"a read of at most {max_records} records returned {len(read.records)}")
     if isinstance(read, TimedRead) and read.watermark is not None and not source.emits_watermarks:
         raise Nonconformity("a read has a watermark, and the source has emits_watermarks = False")
+    for tag, _ in read.side_output:
+        if tag not in source.side_output_tags:
+            raise Nonconformity(
+                f"a read has a record for {tag!r}, which is not in side_output_tags of the source"
+            )
+    if read.wait_seconds == math.inf:
+        time.sleep(_PAUSE_SECONDS)  # The reader has a thread, which may be receiving records.
     return read
+
+
+def emitted(read: Read) -> list[Any]:
+    """Return the records of a read, and behind them the pairs for side outputs."""
+    return [*read.records, *read.side_output]
 
 
 def _plain(split: Split) -> Split:
