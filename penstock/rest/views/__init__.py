@@ -1,0 +1,1 @@
+"""Turn the state of jobs into JSON, and say which schemas it has."""
