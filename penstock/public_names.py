@@ -8,11 +8,27 @@ _WHERE = {
         "IterableSource JsonLines NumberSequenceSource PrintSink SequenceSource "
         "SocketSource TextLines"
     ),
+    "penstock.connectors.asyncio_bridge": ("AsyncioBridge BridgeTask"),
+    "penstock.connectors.bridge_queue": "BridgeClosedError BridgeQueue",
+    "penstock.connectors.bad_messages": "BAD_MESSAGES BadMessage",
     "penstock.connectors.batch_sink": "Batch BatchSink TransactionalSink",
     "penstock.connectors.columns": "ArrowSource ParquetSink ParquetSource",
+    "penstock.connectors.formats": (
+        "Avro AvroFiles AvroRowDeserializationSchema AvroRowSerializationSchema ByteArraySchema "
+        "CsvRowDeserializationSchema CsvRowSerializationSchema Debezium DebeziumChange "
+        "DeserializationSchema Json JsonRowDeserializationSchema JsonRowSerializationSchema "
+        "MessageLines Protobuf Registered SchemaRegistry SerializationSchema SimpleStringSchema"
+    ),
+    "penstock.connectors.kafka": (
+        "DeliveryGuarantee KafkaOffsetResetStrategy KafkaOffsetsInitializer KafkaRecord "
+        "KafkaRecordDeserializationSchema KafkaRecordSerializationSchema "
+        "KafkaRecordSerializationSchemaBuilder KafkaSink KafkaSinkBuilder KafkaSource "
+        "KafkaSourceBuilder KafkaTopicPartition"
+    ),
     "penstock.connectors.polling_source": "PollingSource SplitPoller",
     "penstock.dataflow.async_io": (
-        "AsyncFunction AsyncRetryPredicate AsyncRetryStrategy async_retry_predicates"
+        "AsyncFunction AsyncRetryPredicate AsyncRetryStrategy BatchedFunction RequestCache "
+        "async_retry_predicates"
     ),
     "penstock.dataflow.streams.async_data_stream": "AsyncDataStream",
     "penstock.dataflow.columns": "BatchFunction ColumnTimestamps",
@@ -21,7 +37,8 @@ _WHERE = {
         "EmbeddedRocksDBStateBackend EmbeddedSQLiteStateBackend ExecutionConfig ExecutionMode "
         "ExternalizedCheckpointCleanup ExternalizedCheckpointRetention "
         "FileSystemCheckpointStorage HashMapStateBackend "
-        "JobConfig JobManagerCheckpointStorage MemorySize PredefinedOptions RestartStrategies "
+        "JobConfig JobManagerCheckpointStorage MemorySize PredefinedOptions "
+        "RecoveryClaimMode RestartStrategies "
         "RestartStrategyConfiguration RuntimeExecutionMode SlotSharingGroup StateBackend"
     ),
     "penstock.dataflow.environment": "StreamExecutionEnvironment",
@@ -33,10 +50,10 @@ _WHERE = {
         "CoProcessFunction FilterFunction FlatJoinFunction FlatMapFunction Function "
         "JoinFunction KeySelector KeyedBroadcastProcessFunction "
         "KeyedCoProcessFunction KeyedProcessFunction MapFunction Partitioner ProcessFunction "
-        "ProcessJoinFunction ReduceFunction SinkFunction"
+        "ProcessJoinFunction ReduceFunction SinkFunction VersionedKeySelector"
     ),
     "penstock.dataflow.graph.keys": "KeyRefusedError",
-    "penstock.dataflow.job_client": "JobClient JobID JobStatus",
+    "penstock.dataflow.job_client": "JobClient JobID JobStatus StateAnswer",
     "penstock.dataflow.metrics": "Counter Distribution Meter Metric MetricGroup",
     "penstock.dataflow.output_tag": "OutputTag",
     "penstock.dataflow.program": ("CloseableIterator JobExecutionResult"),
@@ -77,6 +94,10 @@ _WHERE = {
         "TumblingProcessingTimeWindows Window WindowAssigner WindowFunction"
     ),
     "penstock.runtime.serialization.record_serializers": "UnsupportedTypeError",
+    "penstock.saved.entries": "InFlightElement SavedState SourcePosition StateEntry",
+    "penstock.saved.operator_writer": "OperatorWriter",
+    "penstock.saved.snapshot": "SavedSnapshot open_snapshot",
+    "penstock.saved.writer": "SnapshotWriter",
 }
 #: The module of each public name.
 MODULE_OF = {name: module for module, names in _WHERE.items() for name in names.split()}

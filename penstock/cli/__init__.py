@@ -15,12 +15,21 @@ from typing import Any
 
 import click
 
+import penstock.cli.snapshot_check
+import penstock.cli.snapshot_data  # noqa: F401  (adds commands)
 from penstock import __version__
+from penstock.cli.completion import completion
 from penstock.cli.docs import docs
+from penstock.cli.job_commands import cancel, logs, rescale, restart, savepoint, show, stop
+from penstock.cli.job_report import report
 from penstock.cli.options import print_message, reporting_errors
 from penstock.cli.run import graph, run
-from penstock.cli.service import cancel, jobmanager, list_jobs, submit
+from penstock.cli.service import jobmanager, list_jobs, submit
+from penstock.cli.simulate import simulate
 from penstock.cli.snapshots import snapshots
+from penstock.cli.state_query import query
+from penstock.cli.top import top
+from penstock.cli.upgrade import upgrade
 from penstock.dataflow.platforms import require_linux
 
 __all__ = ["main"]
@@ -65,10 +74,27 @@ def main(ctx: click.Context) -> None:
 
     Run a job with "penstock run JOB.py", or start "penstock jobmanager" and submit jobs to it with
     "penstock submit JOB.py". "penstock docs" lists the pages of the documentation.
+
+    \b
+    Example:
+      penstock run job.py --checkpoint-dir snapshots
     """
     if ctx.invoked_subcommand != "docs":
         require_linux()
 
 
-for _command in (run, graph, snapshots, jobmanager, submit, list_jobs, cancel, docs):
+for _command in (run, graph, simulate, snapshots, jobmanager, submit, list_jobs, top, show, logs):
+    main.add_command(_command)
+for _command in (
+    query,
+    cancel,
+    stop,
+    savepoint,
+    rescale,
+    upgrade,
+    restart,
+    report,
+    completion,
+    docs,
+):
     main.add_command(_command)

@@ -24,6 +24,10 @@ def docs(page: str | None) -> None:
     """Show a page of the documentation, such as "types", or list all pages.
 
     In a terminal, the page is shown in a pager. Otherwise it is written as Markdown.
+
+    \b
+    Example:
+      penstock docs operations
     """
     pages = _pages()
     if page is None:

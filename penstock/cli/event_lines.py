@@ -52,6 +52,8 @@ class EventLines:
         match event["event"]:
             case "submitted":
                 self._print(f"submitted as job {event['id']}, its output goes to {event['log']}")
+            case "queued":
+                self._print(f"queued: {event['reason']}")
             case "started":
                 self._print(f"started: JobManager pid {event['pid']}")
             case "resumed":
@@ -72,7 +74,7 @@ class EventLines:
                     f"snapshot {event['number']} has been under way for {event['seconds']:.0f} s: "
                     f"waiting for {event['waiting']}"
                 )
-            case "note" | "restarting" | "restarted" | "giving_up" | "warning":
+            case "note" | "restarting" | "restarted" | "slots" | "giving_up" | "warning":
                 self._warn(event)
             case "stopping":
                 self._print(event["text"])

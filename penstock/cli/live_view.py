@@ -47,6 +47,8 @@ class LiveView:
         self._snapshot: tuple[float, dict[str, Any]] | None = None
         self._restarts = 0
         self._cause = ""
+        #: The number of workers and the wanted number, once a worker could not be started.
+        self._slots: tuple[int, int] | None = None
         self._loops: list[dict[str, Any]] = []
         self._metrics: list[dict[str, Any]] = []
         self._live = Live(
@@ -77,6 +79,8 @@ class LiveView:
             case "restarting":
                 self._restarts += 1
                 self._cause = sentence_of(event)
+            case "slots":
+                self._slots = event["slots"], event["wanted"]
 
     def render(self) -> RenderableType:
         """Return the table of operators, and lines about loops, metrics, snapshots and restarts."""
@@ -97,6 +101,8 @@ class LiveView:
         texts = [*metric_texts(self._metrics), *loss_texts(self._metrics)]
         lines += [Text(text) for text in texts]
         lines.append(Text(self._snapshot_text()))
+        if self._slots is not None:
+            lines.append(Text("workers: {} of {}".format(*self._slots)))
         if self._restarts:
             lines.append(Text(f"restarts: {self._restarts}, the last: {self._cause}"))
         return Group(table, *lines)

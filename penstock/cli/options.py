@@ -15,14 +15,22 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from penstock.dataflow.arguments.paths import without_scheme
+from penstock.cli.service_address import ServiceAddress
+from penstock.dataflow.config.snapshot_stores import checkpoint_place, is_store_url
 from penstock.dataflow.errors import GraphError, PenstockError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|min|m|h|)\s*")
+_SIZE_UNITS = {
+    f"{prefix}{unit}": factor**power
+    for power, prefix in enumerate(["", "K", "M", "G", "T"])
+    for unit, factor in (("", 1024), ("B", 1000), ("IB", 1024))
+}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([KMGT]?(?:I?B)?)\s*", re.IGNORECASE)
 
 
 def duration(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
@@ -39,6 +47,20 @@ def duration(_: click.Context, __: click.Parameter, value: str | None) -> float 
     if seconds < 0.001:
         raise click.BadParameter(f"{value!r} is too short; at least 1ms")
     return seconds
+
+
+def memory_size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    """Convert a size such as `512MB`, `2GB` or `1.5GiB` to bytes.
+
+    Raises `click.BadParameter` if the text is not a size.
+    """
+    if value is None:
+        return None
+    found = _SIZE.fullmatch(value)
+    size = 0 if found is None else int(float(found[1]) * _SIZE_UNITS[found[2].upper()])
+    if size < 1:
+        raise click.BadParameter(f"{value!r} is not a size; write 512MB, 2GB or a number of bytes")
+    return size
 
 
 class JobCommand(click.Command):
@@ -67,9 +89,12 @@ class JobOptions:
         args: the arguments that are passed to the job file.
         name: the name of the job.
         parallelism, checkpoint_dir, fork, allow_dropped, report, in_process: see `RunOptions`.
+        sink_markers: the newest published snapshots of sinks, as `UID=NUMBER`.
         checkpoint_interval: the checkpoint interval, in seconds.
         resume: "newest", the number of a snapshot, or the path of a snapshot.
         progress: the way to show progress: "auto", "live", "plain" or "none".
+        on_lost_position: "fail" or "earliest".
+        claim_mode: "no-claim" or "claim".
         log_level: the name of the log level.
         runtime_mode: the name of the runtime mode.
         extra: further options for the command line that `resume_command` returns.
@@ -77,6 +102,7 @@ class JobOptions:
         py_files, py_archives, py_requirements, py_executable: see `python_files`,
             `python_archives`, `python_requirements` and `python_executable` of `JobConfig`.
         install_requirements: whether to install the requirements.
+        supervise: whether to start the JobManager again if it dies.
     """
 
     command: str
@@ -89,9 +115,12 @@ class JobOptions:
     resume: str | int | None = None
     fork: bool = False
     allow_dropped: bool = False
+    sink_markers: tuple[str, ...] = ()
     report: str | None = None
     progress: str = "auto"
     in_process: bool = False
+    on_lost_position: str | None = None
+    claim_mode: str | None = None
     log_level: str | None = None
     runtime_mode: str | None = None
     extra: tuple[str, ...] = ()
@@ -101,10 +130,16 @@ class JobOptions:
     py_requirements: str | None = None
     py_executable: str | None = None
     install_requirements: bool = False
+    supervise: bool = False
 
     def job_parameters(self) -> dict[str, str]:
         """Return the parameters of the job, by name."""
         return dict(param.split("=", 1) for param in self.params)
+
+    def markers(self) -> dict[str, int]:
+        """Return the newest published snapshots of sinks, by uid."""
+        parts = (marker.rpartition("=") for marker in self.sink_markers)
+        return {uid: int(number) for uid, _, number in parts}
 
     def resume_command(self) -> str:
         """Return the command line with which the user can resume from the newest snapshot."""
@@ -128,6 +163,8 @@ class JobOptions:
             words.append("--install-requirements")
         if self.in_process:
             words.append("--in-process")
+        if self.supervise:
+            words.append("--supervise")
         for param in self.params:
             words += ["--param", param]
         words += [*self.extra, "--resume"]
@@ -149,18 +186,30 @@ def log_level_option(help: str) -> Callable[[Command], Command]:
     )
 
 
+#: The option `--parallelism` of all commands that run a job file.
+parallelism_option = click.option(
+    "--parallelism",
+    "-p",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of subtasks of operators for which the program sets none.",
+)
+
+#: The option `--py-files`, also of commands that run a job file.
+py_files_option = click.option(
+    "--py-files",
+    "-pyfs",
+    metavar="PATHS",
+    help="Python files, folders and zip files that the job and its workers can import, "
+    "separated by commas.",
+)
+
 #: The decorators for the arguments and options of `run` and `submit`, in the order of the help.
 _JOB_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.argument("job", metavar="JOB.py", required=False),
     click.argument("args", metavar="[-- JOB ARGS]", nargs=-1, type=click.UNPROCESSED),
     click.option("--name", help="Name of the job; a checkpoint folder belongs to one name."),
-    click.option(
-        "--parallelism",
-        "-p",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Number of subtasks of operators for which the program sets none.",
-    ),
+    parallelism_option,
     click.option(
         "--param",
         "params",
@@ -172,7 +221,8 @@ _JOB_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--checkpoint-dir",
         metavar="D",
-        help="The job's folder of snapshots; created if it does not exist.",
+        help="The job's folder of snapshots, created if it does not exist; or the URL of an object "
+        "store: s3://bucket/prefix, gs:// or az://.",
     ),
     click.option(
         "--checkpoint-interval",
@@ -185,7 +235,7 @@ _JOB_OPTIONS: tuple[Callable[[Any], Any], ...] = (
         is_flag=False,
         flag_value="newest",
         metavar="[SNAPSHOT]",
-        help="Resume from the newest snapshot, or from the one with this number or path.",
+        help="Resume from the newest snapshot, or from the one with this number, path or URL.",
     ),
     click.option(
         "--fork",
@@ -194,10 +244,30 @@ _JOB_OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "Output that was published after it is produced again.",
     ),
     click.option(
+        "--claim-mode",
+        type=click.Choice(["no-claim", "claim"]),
+        help="With --fork and a snapshot in another folder: leave it as it is, or own it, and "
+        "remove it when it is no longer needed.  [default: no-claim]",
+    ),
+    click.option(
         "--allow-dropped",
         is_flag=True,
         help="With --resume: drop the state of operators, and the values of dataclass fields, "
         "that the program no longer has.",
+    ),
+    click.option(
+        "--sink-marker",
+        "sink_markers",
+        metavar="UID=NUMBER",
+        multiple=True,
+        help="With --resume: the newest snapshot whose output is in the target of a sink, for a "
+        "target that has lost its marker.",
+    ),
+    click.option(
+        "--on-lost-position",
+        type=click.Choice(["fail", "earliest"]),
+        help="What sources do if records behind their positions are gone: end the job, or go on "
+        "with the first record that is left.  [default: what each source says]",
     ),
     click.option(
         "--report",
@@ -217,13 +287,7 @@ _JOB_OPTIONS: tuple[Callable[[Any], Any], ...] = (
         type=click.Choice(["streaming", "batch", "automatic"], case_sensitive=False),
         help="Run as a stream, or as a batch with final results only.",
     ),
-    click.option(
-        "--py-files",
-        "-pyfs",
-        metavar="PATHS",
-        help="Python files, folders and zip files that the job and its workers can import, "
-        "separated by commas.",
-    ),
+    py_files_option,
     click.option(
         "--py-archives",
         "-pyarch",
@@ -291,6 +355,13 @@ def _checked_options(ctx: click.Context, values: dict[str, Any]) -> JobOptions:
     if resume is None and (values["fork"] or values["allow_dropped"]):
         option = "--fork" if values["fork"] else "--allow-dropped"
         raise click.UsageError(f"{option} goes together with --resume.", ctx)
+    if values["claim_mode"] is not None and not values["fork"]:
+        raise click.UsageError("--claim-mode goes together with --fork.", ctx)
+    if resume is None and values["sink_markers"]:
+        raise click.UsageError("--sink-marker goes together with --resume.", ctx)
+    for marker in values["sink_markers"]:
+        if not re.fullmatch(".+=[0-9]+", marker):
+            raise click.UsageError(f"--sink-marker {marker!r} is not UID=NUMBER.", ctx)
     if resume == "newest" and values["fork"]:
         raise click.UsageError("--fork goes with the number or path of a snapshot: --resume 7", ctx)
     if resume is not None and resume.isascii() and resume.isdigit():
@@ -298,10 +369,20 @@ def _checked_options(ctx: click.Context, values: dict[str, Any]) -> JobOptions:
     for param in values["params"]:
         if not re.match("[^=]+=", param):
             raise click.UsageError(f"--param {param!r} is not NAME=VALUE.", ctx)
+    if is_store_url(resume) and not values["fork"]:
+        # The job goes on in the store that has its snapshots.
+        if values["checkpoint_dir"] not in (None, resume):
+            raise click.UsageError(
+                f"--resume {resume} goes on in that store; --checkpoint-dir "
+                f"{values['checkpoint_dir']} would begin a second line of output beside it: leave "
+                f"it out, or add --fork.",
+                ctx,
+            )
+        values["checkpoint_dir"], values["resume"] = resume, "newest"
     directory = values["checkpoint_dir"]
     if directory is not None:
         try:
-            values["checkpoint_dir"] = without_scheme(directory)
+            values["checkpoint_dir"] = checkpoint_place(directory)
         except GraphError as error:
             raise click.UsageError(f"--checkpoint-dir: {error}.", ctx) from None
         if not values["checkpoint_dir"]:
@@ -348,7 +429,7 @@ def print_message(text: str) -> None:
     click.echo(text, err=True)
 
 
-def service_option(command: Command) -> Command:
+def state_folder_option(command: Command) -> Command:
     """Add the option `--dir` to a command.
 
     Its value is the path of the job service's state folder, or None.
@@ -360,3 +441,45 @@ def service_option(command: Command) -> Command:
         metavar="D",
         help="State folder of the service; by default $PENSTOCK_HOME, else ~/.penstock.",
     )(command)
+
+
+def service_options(command: Command) -> Command:
+    """Add the options `--dir`, `--service` and `--token-file` to a command.
+
+    The command gets them as one argument, `service`, which is a `ServiceAddress`.
+    """
+
+    @functools.wraps(command)
+    def with_service(**values: Any) -> Any:
+        directory, url = values.pop("directory"), values.pop("service_url")
+        file = values.pop("token_file")
+        ctx = click.get_current_context()
+        given = ctx.get_parameter_source("service_url") is ParameterSource.COMMANDLINE
+        if directory is not None and given:
+            raise click.UsageError("--dir is for a service of this machine, without --service.")
+        if directory is not None:
+            url = None  # the option counts more than the variable of the environment
+        if file is not None and url is None:
+            raise click.UsageError("--token-file goes together with --service.")
+        return command(service=ServiceAddress(directory, url, file), **values)
+
+    decorated: Any = with_service
+    for decorate in (
+        click.option(
+            "--token-file",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="With --service: file with the token; by default $PENSTOCK_TOKEN has it.",
+        ),
+        click.option(
+            "--service",
+            "service_url",
+            metavar="URL",
+            envvar="PENSTOCK_SERVICE",
+            help="HTTP API of a service on another machine, https://HOST:PORT; by default "
+            "$PENSTOCK_SERVICE.",
+        ),
+        state_folder_option,
+    ):
+        decorated = decorate(decorated)
+    return decorated  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,9 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.options import JobCommand, JobOptions, job_options, reporting_errors
+from penstock.cli.api_options import ApiOptions, api_options, serving, with_api_words
+from penstock.cli.options import (
+    JobCommand,
+    JobOptions,
+    job_options,
+    parallelism_option,
+    reporting_errors,
+)
 
 if TYPE_CHECKING:
+    from penstock.cli.script import Watch
     from penstock.dataflow.graph.job_graph import OperatorOutput
     from penstock.dataflow.program import CloseableIterator, JobExecutionResult, Program
 
@@ -42,34 +51,62 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help="With --master: a setting of Spark; may be given several times.",
 )
+@click.option(
+    "--supervise",
+    is_flag=True,
+    help="Start the JobManager again if it dies, and let it take over the workers.",
+)
+@api_options
 @reporting_errors
-def run(options: JobOptions, master: str | None, slots: int | None, conf: tuple[str, ...]) -> None:
+def run(
+    options: JobOptions,
+    master: str | None,
+    slots: int | None,
+    conf: tuple[str, ...],
+    api: ApiOptions | None,
+) -> None:
     """Run a job to its end, on this machine or on a Spark cluster.
 
     JOB.py is run like any Python program, and its env.execute() runs the job. Options take
     precedence over settings of the program. Ctrl-C stops the job with a final snapshot.
-    """
-    from penstock.cli.script import run_job
 
+    \b
+    Examples:
+      penstock run job.py --checkpoint-dir snapshots --resume
+      penstock run job.py -p 4 --ui -- --topic clicks
+    """
+    options = with_api_words(options, api)
     if master is not None:
         if options.in_process:
             raise click.UsageError("--in-process does not go together with --master.")
-        raise SystemExit(_run_on_spark(options, master, slots, conf))
+        if options.supervise:
+            raise click.UsageError("--supervise does not go together with --master.")
+        with serving(options, api) as watch:
+            raise SystemExit(_run_on_spark(options, master, slots, conf, watch))
     if slots is not None or conf:
         option = "--conf" if conf else "--slots"
         raise click.UsageError(f"{option} goes together with --master.")
-    raise SystemExit(run_job(options))
+    if options.supervise and options.in_process:
+        raise click.UsageError("--supervise does not go together with --in-process.")
+    with serving(options, api) as watch:
+        from penstock.cli.script import run_job
+
+        raise SystemExit(run_job(options, None, watch))
 
 
 def _run_on_spark(
-    options: JobOptions, master: str, slots: int | None, conf: tuple[str, ...]
+    options: JobOptions,
+    master: str,
+    slots: int | None,
+    conf: tuple[str, ...],
+    watch: Watch | None,
 ) -> int:
     from penstock.cli.script import run_job
     from penstock.connectors.spark.active_session import spark_session
     from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster
 
     settings = dict(SESSION_SETTINGS)
-    extra = ["--master", master]
+    extra = [*options.extra, "--master", master]
     for setting in conf:
         key, equals, value = setting.partition("=")
         if not equals:
@@ -85,7 +122,7 @@ def _run_on_spark(
     cluster = SparkCluster(spark, slots)
     try:
         options = replace(options, extra=tuple(extra), parallelism=options.parallelism or slots)
-        return run_job(options, cluster)
+        return run_job(options, cluster, watch)
     finally:
         cluster.session.stop()
 
@@ -95,17 +132,23 @@ class _PlanExecutor:
 
     Arguments:
         format: the format of the output, "text" or "mermaid".
+        as_json: whether the graph is printed as JSON, in no format.
     """
 
-    def __init__(self, format: str) -> None:
-        self._format = format
+    def __init__(self, format: str, as_json: bool) -> None:
+        self._format, self._as_json = format, as_json
 
     def execute(self, program: Program) -> JobExecutionResult:
         """Print the graph of the program, and end the job file by raising `SystemExit`."""
         from penstock.dataflow.graph.compile import compile_graph
         from penstock.dataflow.graph.plan import render
+        from penstock.runtime.jobmanager.reporting.job_description import describe_graph
 
-        click.echo(render(compile_graph(program.graph, program.config), self._format))
+        plan = compile_graph(program.graph, program.config)
+        if self._as_json:
+            click.echo(json.dumps(describe_graph(plan), indent=2))
+        else:
+            click.echo(render(plan, self._format))
         raise SystemExit(0)
 
     def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
@@ -127,20 +170,20 @@ class _PlanExecutor:
     show_default=True,
     help="How to draw the graph.",
 )
-@click.option(
-    "--parallelism",
-    "-p",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of subtasks of operators for which the program sets none.",
-)
+@parallelism_option
+@click.option("--json", "as_json", is_flag=True, help="Print the vertices and edges as JSON.")
 @reporting_errors
-def graph(format: str, **values: Any) -> None:
+def graph(format: str, as_json: bool, **values: Any) -> None:
     """Print the graph that a job's program compiles to; nothing is executed.
 
     JOB.py is run up to its first env.execute() or execute_and_collect().
+
+    \b
+    Examples:
+      penstock graph job.py
+      penstock graph job.py --format mermaid > graph.mmd
     """
     from penstock.cli.script import run_job
 
     options = JobOptions("graph", progress="none", **values)
-    raise SystemExit(run_job(options, _PlanExecutor(format)))
+    raise SystemExit(run_job(options, _PlanExecutor(format, as_json)))

@@ -11,16 +11,18 @@ import runpy
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cli.options import JobOptions, print_message
 from penstock.cli.progress import Progress
 from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.base_environment import local_executor
 from penstock.dataflow.config import RuntimeExecutionMode, log_level_number
+from penstock.dataflow.config.claim_mode import RecoveryClaimMode
+from penstock.dataflow.config.lost_position import LostPosition
 from penstock.dataflow.errors import GraphError, JobError, PenstockError
 from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.job_client import AsyncExecutor, JobClient, end_job, unseen_error
@@ -36,6 +38,11 @@ from penstock.dataflow.tracebacks import add_advice, ends_in_engine, shortened
 from penstock.dataflow.unexecuted import take_reports
 from penstock.runtime.client.stop_signals import handling_signals
 from penstock.snapshot.storage.job_paths import JobPaths
+
+if TYPE_CHECKING:
+    from penstock.runtime.client.job_connection import JobConnection
+
+    Watch = Callable[[Program, JobConnection], JobConnection]
 
 
 class Detached(SystemExit):
@@ -53,12 +60,18 @@ class MonitoredExecutor:
             executor.
         progress: shows the running job.
         name: the name for each program's job. With None, the program's own name is used.
+        watch: the attribute of `LocalExecutor`.
     """
 
     def __init__(
-        self, executor: Executor | None, progress: Progress, name: str | None = None
+        self,
+        executor: Executor | None,
+        progress: Progress,
+        name: str | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._executor = executor
+        self._watch = watch
         self._progress = progress
         self._name = name
         self._records: list[CloseableIterator] = []
@@ -130,7 +143,15 @@ class MonitoredExecutor:
         self.folder = None if folder is None or self.batch else Path(folder).absolute()
         if self._name is not None:
             program.config.name = self._name
-        return self._executor or local_executor(program.config)
+        executor = self._executor or local_executor(program.config)
+        if self._watch is not None:
+            # Imported late, because it imports modules of Python. The job file may have the name of
+            # one, and `local_executor` explains that.
+            from penstock.runtime.client.executor import LocalExecutor
+
+            if isinstance(executor, LocalExecutor):
+                executor.watch = self._watch
+        return executor
 
 
 def _prints(program: Program) -> bool:
@@ -139,7 +160,9 @@ def _prints(program: Program) -> bool:
     return any(isinstance(operator.function, PrintSink) for operator in program.graph.operators)
 
 
-def run_job(options: JobOptions, executor: Executor | None = None) -> int:
+def run_job(
+    options: JobOptions, executor: Executor | None = None, watch: Watch | None = None
+) -> int:
     """Run a job file, and return the exit code.
 
     The exit code is 0 after success, and 1 after an error, which is printed on standard error. It
@@ -150,13 +173,15 @@ def run_job(options: JobOptions, executor: Executor | None = None) -> int:
         options: the options of the command line.
         executor: the executor that runs the file's programs. With None, each program runs in its
             local executor.
+        watch: the attribute of `LocalExecutor`.
     """
     shown = options.progress
     if options.in_process and shown == "auto":
         shown = "plain"  # A live view would overwrite the prompt of a debugger.
     progress = Progress(shown, options.resume is not None)
-    monitored = MonitoredExecutor(executor, progress, options.name)
-    mode = options.runtime_mode
+    monitored = MonitoredExecutor(executor, progress, options.name, watch)
+    mode, lost = options.runtime_mode, options.on_lost_position
+    claim = options.claim_mode
     settings = RunOptions(
         parallelism=options.parallelism,
         checkpoint_dir=options.checkpoint_dir,
@@ -164,10 +189,13 @@ def run_job(options: JobOptions, executor: Executor | None = None) -> int:
         resume=options.resume,
         fork=options.fork,
         allow_dropped=options.allow_dropped,
+        sink_markers=options.markers(),
         report=options.report,
         executor=monitored,
         progress=progress,
         in_process=options.in_process or None,
+        on_lost_position=None if lost is None else LostPosition(lost),
+        claim_mode=None if claim is None else RecoveryClaimMode(claim),
         log_level=None if options.log_level is None else log_level_number(options.log_level),
         job_parameters=options.job_parameters(),
         runtime_mode=None if mode is None else RuntimeExecutionMode[mode.upper()],
@@ -176,8 +204,9 @@ def run_job(options: JobOptions, executor: Executor | None = None) -> int:
         python_requirements=options.py_requirements,
         python_executable=options.py_executable,
         install_requirements=options.install_requirements or None,
+        supervise=options.supervise,
     )
-    path = _job_file(options.job)
+    path = job_file(options.job)
     if path is None:
         return 1
     try:
@@ -199,7 +228,7 @@ def run_job(options: JobOptions, executor: Executor | None = None) -> int:
     except SystemExit as exit:
         return _exited(exit, options, monitored)
     except PenstockError as error:
-        _report_error(error, path)
+        report_error(error, path)
         if monitored.folder is not None and monitored.has_snapshot:
             print_message(_how_to_resume(options, monitored))
         return 1
@@ -208,7 +237,8 @@ def run_job(options: JobOptions, executor: Executor | None = None) -> int:
     return _ended(options, monitored)
 
 
-def _job_file(job: str) -> Path | None:
+def job_file(job: str) -> Path | None:
+    """Return the path of a job file; None after a message if there is no such file."""
     path = Path(job).absolute()
     if path.is_file():
         return path
@@ -298,7 +328,8 @@ def _ended(options: JobOptions, executor: MonitoredExecutor) -> int:
     return 1
 
 
-def _report_error(error: PenstockError, path: Path) -> None:
+def report_error(error: PenstockError, path: Path) -> None:
+    """Print an error of a job or of its job file. The traceback of the user comes first."""
     if isinstance(error, JobError):
         if error.user_traceback:
             print_message(error.user_traceback.rstrip())

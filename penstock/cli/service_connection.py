@@ -1,10 +1,13 @@
-"""Send requests to the job service, and receive its events: `ServiceConnection`.
+"""Send requests to the job service, and receive its answers: `ServiceConnection`.
 
-The calls block and use no event loop, because a submitted job file may run its own event loop.
+A service of this machine is reached by the socket in its state folder, and any other one by HTTP
+(`http_connection.py`). Requests and answers are the same. The calls block and use no event loop,
+because a submitted job file may run its own event loop.
 """
 
 from __future__ import annotations
 
+import abc
 import socket
 import time
 from collections.abc import Iterator
@@ -14,18 +17,52 @@ from typing import TYPE_CHECKING, Any
 from penstock.dataflow.errors import PenstockError
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from penstock.runtime.control.requests import Request
 
 #: The time within which the service must accept a connection, in seconds.
 CONNECT_SECONDS = 10.0
+#: The message of the error if the service ends before it answers.
+GONE = "the job manager ended before it answered"
 
 
 class NoServiceError(PenstockError):
     """Raised when no service runs with a state folder."""
 
 
-class ServiceConnection:
-    """A connection to the running job service. It is a context manager.
+class ServiceConnection(abc.ABC):
+    """A connection to the running job service. It is a context manager."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close the connection."""
+
+    @abc.abstractmethod
+    def answers(self, request: Request) -> Iterator[dict[str, Any]]:
+        """Send a request to the service, and yield the answers until the last one.
+
+        Raises `PenstockError` if the service refuses the request, or ends before.
+        """
+
+    def ask(self, request: Request) -> dict[str, Any]:
+        """Send a request to the service, and return the answer.
+
+        Raises `PenstockError` if the service refuses the request, or ends before it answers.
+        """
+        for answer in self.answers(request):
+            return answer
+        raise PenstockError(GONE)
+
+
+class LocalConnection(ServiceConnection):
+    """A connection to a service of this machine.
 
     Arguments:
         directory: the state folder of the service. With None, the default folder is used.
@@ -79,30 +116,26 @@ class ServiceConnection:
         connection.settimeout(None)
         return connection
 
-    def __enter__(self) -> ServiceConnection:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the connection."""
         self._socket.close()
 
-    def ask(self, request: Request) -> dict[str, Any]:
-        """Send a request to the service, and return the answer.
+    def answers(self, request: Request) -> Iterator[dict[str, Any]]:
+        """Send a request to the service, and yield the answers until the last one.
 
-        Raises `PenstockError` if the service refuses the request, or ends before it answers.
+        Raises `PenstockError` if the service refuses the request, or ends before.
         """
         from penstock.runtime.control.framing import send_blocking
         from penstock.runtime.control.requests import encode_request
 
-        gone = "the job manager ended before it answered"
         try:
             send_blocking(self._socket, encode_request(request))
         except OSError:
-            raise PenstockError(gone) from None
+            raise PenstockError(GONE) from None
         for answer in self.events():
             if answer["event"] == "refused":
                 raise PenstockError(answer["reason"])
-            return answer
-        raise PenstockError(gone)
+            yield answer
 
     def set_timeout(self, seconds: float) -> None:
         """Set the time after which `events` raises `TimeoutError`, in seconds from now."""

@@ -15,15 +15,66 @@ import click
 
 from penstock.cli.options import print_message, reporting_errors
 from penstock.cli.text_format import size_text
-from penstock.dataflow.errors import StoreError
+from penstock.dataflow.config.snapshot_stores import is_store_url
+from penstock.dataflow.errors import PenstockError, StoreError
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from penstock.snapshot.metadata.manifest import Manifest, SnapshotInfo
     from penstock.snapshot.storage.store import Store
 
-_FOLDER = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+
+class SnapshotPath(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2
+    """A checkpoint folder, a snapshot's folder, the URL of a store, or the id of a job.
+
+    Arguments:
+        ids: whether a number is the id of a job.
+    """
+
+    name = "path"
+
+    def __init__(self, ids: bool = True) -> None:
+        self._ids = ids
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the path, which is the checkpoint folder of the job for an id.
+
+        For a URL, it is a temporary folder with the manifests of the store.
+        """
+        if is_store_url(value):
+            return _fetched(value, ctx)
+        path = Path(value)
+        if path.exists() or not (self._ids and str(value).isdecimal()):
+            return path
+        from penstock.runtime.control.requests import UnknownJob
+        from penstock.runtime.dispatcher.job_details import recorded_details
+        from penstock.runtime.dispatcher.state_folder import StateFolder
+
+        try:
+            record = recorded_details(StateFolder(), value).job
+        except UnknownJob as error:
+            self.fail(f"there is no folder {value!r}, and {error}", param, ctx)
+        if not record.checkpoint_dir:
+            self.fail(f"job {value} ({record.name}) has no checkpoint folder", param, ctx)
+        return Path(record.checkpoint_dir)
+
+
+def _fetched(url: str, ctx: click.Context | None) -> Path:
+    """Copy the manifests of a store into a temporary folder, which ends with the command."""
+    from penstock.snapshot.storage.objects.fetched_snapshots import FetchedFolder
+
+    try:
+        folder = FetchedFolder(url)
+    except PenstockError as error:
+        print_message(f"Error: {error}")
+        raise SystemExit(1) from None
+    if ctx is not None:
+        ctx.call_on_close(folder.remove)
+    return folder.path
+
+
+_FOLDER = click.argument("directory", metavar="DIR", type=SnapshotPath())
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 _VERIFY = click.option(
     "--verify", is_flag=True, help="Read all files and compare them with their checksums."
@@ -32,7 +83,12 @@ _VERIFY = click.option(
 
 @click.group()
 def snapshots() -> None:
-    """List and show the snapshots of a job, and their contents."""
+    """List and show the snapshots of a job, and their contents.
+
+    \b
+    Example:
+      penstock snapshots list snapshots
+    """
 
 
 @snapshots.command("list")
@@ -44,13 +100,20 @@ def list_snapshots(directory: Path, as_json: bool, verify: bool) -> None:
     """List the snapshots in the checkpoint folder DIR, oldest first.
 
     The exit code is 1 if a snapshot is damaged, or one of the files job, numbers and commits.
+
+    \b
+    Example:
+      penstock snapshots list snapshots --verify
     """
+    from penstock.snapshot.storage.objects.fetched_snapshots import fetch_snapshot
+
     store, _ = _open(directory)
     name = store.job_name()
     rows, damage = [], store.damaged_records()
     for info in store.list():
         problem = info.problem
         if verify and info.complete:
+            fetch_snapshot(store.paths, info.number)
             problem = _damage(store, store.load(info.number))
         if info.published and problem is not None:
             damage.append(f"snapshot {info.number}: {problem}")
@@ -75,13 +138,20 @@ def show_snapshot(directory: Path, number: int | None, as_json: bool, verify: bo
     """Show one snapshot in the checkpoint folder DIR; by default the newest.
 
     DIR may also be the folder of a snapshot itself. The exit code is 1 if it is damaged.
+
+    \b
+    Example:
+      penstock snapshots show snapshots 12
     """
+    from penstock.snapshot.storage.objects.fetched_snapshots import fetch_snapshot
+
     store, located = _open(directory)
     store.job_name()
     wanted = located if number is None else number
     manifest = store.newest() if wanted is None else store.load(wanted)
     if manifest is None:
         raise StoreError("there is no complete snapshot in the folder", store.paths.root)
+    fetch_snapshot(store.paths, manifest.number)
     # File sizes are always compared, since that is fast. Checksums are compared only on request.
     problem = _damage(store, manifest, checksums=verify)
     details = _details(manifest)
@@ -124,6 +194,10 @@ def show_state(
     There is a line for each value, each entry of a map and each element of a list. A key is given
     as JSON: a number, a text in quotes, or a list for a tuple. Without NUMBER, the newest snapshot
     is shown; DIR may also be the folder of a snapshot itself.
+
+    \b
+    Example:
+      penstock snapshots state snapshots --operator count --key '"ada"'
     """
     from penstock.cli.state_entries import print_entries, select_entries
 
@@ -167,7 +241,7 @@ def _when(created_ms: int | None) -> str:
     return datetime.fromtimestamp(created_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def print_table(table: Table) -> None:
+def print_table(table: RenderableType) -> None:
     """Print a table, which is shortened only if standard output is a terminal."""
     from rich.console import Console
 

@@ -11,16 +11,15 @@ from typing import Any
 
 import click
 
-from penstock.connectors.spark.json_values import as_json as json_text
-from penstock.connectors.spark.saved_state import (
-    OPERATOR_KINDS,
-    StateEntry,
+from penstock.dataflow.errors import GraphError, StoreError
+from penstock.saved.entries import OPERATOR_KINDS, StateEntry
+from penstock.saved.json_values import as_json as json_text
+from penstock.saved.state_parts import (
     StatePart,
     find_state,
     part_of,
     read_part,
 )
-from penstock.dataflow.errors import GraphError, StoreError
 from penstock.snapshot.metadata.handles import KeyedHandle, StateMode
 from penstock.snapshot.metadata.manifest import Manifest
 

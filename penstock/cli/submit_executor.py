@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from penstock.cli.options import print_message
-from penstock.cli.script import Detached
-from penstock.cli.service_connection import ServiceConnection
-from penstock.dataflow.errors import GraphError
+from penstock.cli.service_address import ServiceAddress
+from penstock.cli.service_connection import LocalConnection
+from penstock.cli.submitted_job import SERVICE_GONE, SubmittedJob
+from penstock.dataflow.errors import GraphError, PenstockError
 from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.program import (
     CloseableIterator,
@@ -22,16 +26,14 @@ from penstock.dataflow.program import (
 from penstock.runtime.client.executor import job_request
 from penstock.runtime.client.job_report import JobMonitor
 from penstock.runtime.client.source_preparation import prepared_sources
-from penstock.runtime.control.requests import Submit
+from penstock.runtime.control.requests import SUBMISSION_VARIABLE, Show, Submit
 
 #: The longest time that `submit --detach` waits until the job processes records, in seconds.
 BEGIN_SECONDS = 10.0
-#: The text that is reported if the service closes the connection before the job has ended.
-SERVICE_GONE = "is out of sight: the job manager is gone, and its jobs stop with it"
 
 
-def _wait_until_running(connection: ServiceConnection, monitor: JobMonitor, id: str) -> str | None:
-    """Wait until a job processes records or has ended, but at most `BEGIN_SECONDS`.
+def _wait_until_running(connection: LocalConnection, monitor: JobMonitor, id: str) -> str | None:
+    """Wait until a job processes records, is queued or has ended, at most `BEGIN_SECONDS`.
 
     Returns a text that says how the job ended, or None if the job continues to run.
     """
@@ -41,7 +43,7 @@ def _wait_until_running(connection: ServiceConnection, monitor: JobMonitor, id: 
             monitor.handle(event)
             if event["event"] == "ended":
                 return str(event["how"])
-            if event["event"] == "running":
+            if event["event"] in ("running", "queued"):
                 return None
     except TimeoutError:
         print_message(f"job {id} has not begun within {BEGIN_SECONDS:g} s; see: penstock list")
@@ -55,11 +57,21 @@ class SubmitExecutor:
     Arguments:
         directory: the state folder of the service. With None, the default folder is used.
         wait: whether `execute` waits until the job has ended.
+        memory_bytes: the memory that the service keeps free for the job; 0 for its default.
+        as_json: whether the job is printed as JSON when `execute` returns.
     """
 
-    def __init__(self, directory: Path | None, wait: bool) -> None:
+    def __init__(
+        self,
+        directory: Path | None,
+        wait: bool,
+        memory_bytes: int = 0,
+        as_json: bool = False,
+    ) -> None:
         self._directory = directory
         self._wait = wait
+        self._memory_bytes = memory_bytes
+        self._as_json = as_json
 
     def execute(self, program: Program) -> JobExecutionResult:
         """Submit a program, and wait until its job has ended.
@@ -73,40 +85,44 @@ class SubmitExecutor:
             job = job_request(program, options)
         folder = program.config.checkpoint_dir
         checkpoint_dir = "" if folder is None else str(Path(folder).absolute())
-        request = Submit(name, str(Path.cwd()), job, checkpoint_dir)
-        with ServiceConnection(self._directory) as connection:
+        request = Submit(
+            name,
+            str(Path.cwd()),
+            job,
+            checkpoint_dir,
+            parallelism=program.config.parallelism,
+            max_parallelism=program.config.max_parallelism,
+            fixed_slots=max(
+                (operator.parallelism or 0 for operator in program.graph.operators), default=0
+            ),
+            memory_bytes=self._memory_bytes,
+            submission=os.environ.get(SUBMISSION_VARIABLE, ""),
+        )
+        with LocalConnection(self._directory) as connection:
             submitted = connection.ask(request)
             monitor.handle(submitted)
             if not self._wait:
                 # Scripts read the id, so nothing else is printed on standard output.
-                click.echo(submitted["id"])
+                if not self._as_json:
+                    click.echo(submitted["id"])
                 ended = _wait_until_running(connection, monitor, submitted["id"])
+                self._print_job(submitted["id"])
                 if ended is not None:
                     return monitor.result(ended)
                 return JobExecutionResult(name, 0.0, [], [], [], "")
-            ended = self._follow(connection, monitor, submitted["id"])
+            job_followed = SubmittedJob(ServiceAddress(self._directory), submitted["id"], monitor)
+            ended = job_followed.follow(connection.events())
+        self._print_job(submitted["id"])
         result = monitor.result(ended)
         if result.stopped:
             # The job was cancelled. The rest of the job file may need the output of a finished job.
             raise SystemExit(143)
         return result
 
-    def _follow(self, connection: ServiceConnection, monitor: JobMonitor, id: str) -> str:
-        """Wait until a job has ended, and return a text that says how it ended.
-
-        Raises `Detached` if a signal interrupts the wait. The job then continues to run.
-        """
-        ended = SERVICE_GONE
-        try:
-            for event in connection.events():
-                if event["event"] == "ended":
-                    ended = event["how"]
-                monitor.handle(event)
-        except (KeyboardInterrupt, SystemExit) as signal:
-            where = "" if self._directory is None else f" --dir {self._directory}"
-            print_message(f"job {id} goes on; stop it with: penstock cancel {id}{where}")
-            raise Detached(130 if isinstance(signal, KeyboardInterrupt) else 143) from None
-        return ended
+    def _print_job(self, id: str) -> None:
+        if self._as_json:
+            with suppress(PenstockError), LocalConnection(self._directory) as connection:
+                click.echo(json.dumps(connection.ask(Show(id))["job"], indent=2))
 
     def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
         """Raise `GraphError`, because the service does not send records to the client."""
