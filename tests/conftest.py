@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.sizes import LONG
+from tests.sizes import CONNECTORS, LONG
 
 settings.register_profile(
     "penstock",
@@ -31,6 +31,9 @@ settings.register_profile(
 )
 settings.load_profile("penstock")
 
+#: Fixtures that start real servers.
+pytest_plugins = ["penstock.testing.servers.fixtures"]
+
 # The tests start hundreds of processes. Where the environment forbids bytecode to be written, each
 # would compile this package again, for half of the time that it takes to start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -43,7 +46,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 #: Files that one process runs as a whole, by how their paths begin: those whose tests look at what
-#: a fixture of the module has done, and those that share a Spark session, each with a JVM.
+#: a fixture of the module has done, and those that share a Spark session, each with a JVM, or a
+#: browser.
 WHOLE = (
     "tests/dataflow/test_api.py",
     "tests/typing/",
@@ -52,13 +56,23 @@ WHOLE = (
     "tests/spark/test_table_sink",
     "tests/spark/test_stream",
     "tests/spark/",
+    "tests/rest/test_page.py",
 )
-#: What begins first, as it takes longest.
-FIRST = (*WHOLE[3:5], "tests/simulation/test_simulation.py::test_whatever_is_killed")
+#: What begins first: what takes longest, and collections of garbage, which take longer in a process
+#: that has run many tests.
+FIRST = (
+    *WHOLE[3:5],
+    "tests/simulation/test_simulation.py::test_whatever_is_killed",
+    "tests/runtime/taskmanager/test_gc_tuning.py",
+)
 #: What `make test-pythons` leaves out: tests that start processes or Spark, and large simulations.
 SLOW = (
     "tests/bench/",
     "tests/cli/",
+    "tests/connectors/http/test_http_jobs.py",
+    "tests/connectors/kafka/",
+    "tests/connectors/mqtt/",
+    "tests/connectors/rabbitmq/",
     "tests/connectors/test_resume.py",
     "tests/connectors/test_watched_jobs.py",
     "tests/dataflow/test_api.py",
@@ -78,16 +92,38 @@ SLOW = (
 #: is missing; `make test` installs all of them.
 NEEDED = {
     "bench": "numpy",
+    "cli/test_job_report.py": "starlette",
+    "cli/test_remote.py": "cryptography",  # and starlette
     "connectors/columns": "pyarrow",
+    "connectors/formats": "fastavro",  # and the other packages of formats
+    "connectors/http": "websockets",
+    "connectors/kafka": "confluent_kafka",
+    "connectors/mqtt": "paho",
+    "connectors/nats/test_nats_access.py": "cryptography",
+    "connectors/postgres": "psycopg",
+    "connectors/rabbitmq": "rstream",
+    "connectors/redis/test_redis_access.py": "cryptography",
     "dataflow/joins/test_table_joins.py": "pyarrow",
     "docs": "mkdocs",
+    "processes/test_bad_messages.py": "msgspec",
     "processes/test_columns.py": "pyarrow",
+    "processes/test_snapshot_stores.py": "obstore",  # and moto
+    "processes/test_state_queries.py": "starlette",
+    "project/test_deployment.py": "yaml",
+    "rest": "starlette",
+    "rest/test_telemetry.py": "opentelemetry",
+    "rest/test_page.py": "selenium",
+    "rest/test_page_jobs.py": "selenium",
     "runtime/network/test_column_router.py": "pyarrow",
     "runtime/operators/test_sink_writes.py": "pyarrow",
     "runtime/operators/columns": "pyarrow",
     "runtime/serialization/test_arrow_batch.py": "pyarrow",
+    "runtime/serialization/test_structs.py": "msgspec",
     "runtime/task/test_column_slices.py": "pyarrow",
+    "runtime/task/test_key_sampler.py": "pyarrow",
     "spark": "pyspark",
+    "testing/connectors/test_kafka_fakes.py": "confluent_kafka",
+    "testing/connectors/test_stream_fakes.py": "msgspec",
 }
 collect_ignore = [path for path, package in NEEDED.items() if find_spec(package) is None]
 #: After which share of all others the rest of Spark begins: at once it would be too much for two
@@ -100,8 +136,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker("slow")
-    if not LONG:
-        items[:] = [item for item in items if item.get_closest_marker("long") is None]
+    left_out = {"connectors"} if not CONNECTORS else set()
+    left_out |= {"long"} if not LONG else set()
+    items[:] = [item for item in items if not any(map(item.get_closest_marker, left_out))]
     # Tests with processes mostly wait, others mostly compute: evenly mixed, they do both at a time.
     waiting = [item for item in items if item.nodeid.startswith("tests/processes/")]
     apart = ("tests/processes/", "tests/spark/")
@@ -130,6 +167,7 @@ class Scheduling(LoadScopeScheduling):
         return next((path for path in WHOLE if nodeid.startswith(path)), nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     """What `-n` uses, whatever `--dist` says."""
     config.option.loadscopereorder = False

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 from typing import TypeVar
 
-__all__ = ["LONG", "sized"]
+__all__ = ["CONNECTORS", "LONG", "sized"]
 
 T = TypeVar("T")
 
 #: Whether this is `make test-long`.
 LONG = os.environ.get("PENSTOCK_LONG", "") not in ("", "0")
+#: Whether this is `make test-connectors`, which also runs the tests that are marked `connectors`.
+CONNECTORS = os.environ.get("PENSTOCK_CONNECTORS", "") not in ("", "0")
 
 
 def sized(usual: T, long: T) -> T:

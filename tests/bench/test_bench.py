@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bench import connectors, operate
 from bench.__main__ import main
 from bench.common import harness, steadiness
 from bench.latency import paced_source as paced
@@ -19,7 +20,7 @@ from bench.latency.paced_source import PacedSource
 from bench.snapshots import checkpoint, recovery
 from bench.throughput import columns, scaling, wordcount
 from bench.time import state, windows
-from penstock.dataflow.source import ReaderContext, Split
+from penstock.dataflow.source import Read, ReaderContext, Split
 from tests.processes.harness import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,22 @@ ROOT = Path(__file__).parents[2]
 
 def quiet(_: str) -> None:
     """Progress is for people."""
+
+
+def test_operate_acts_on_jobs_of_a_service():
+    figures = operate.measure(
+        rounds=1,
+        pairs=1,
+        phase_seconds=0.1,
+        state_mb=1,
+        operators=4,
+        subtasks=2,
+        queries=20,
+        say=quiet,
+    )
+    assert figures["rescale_state_mb"] >= 1 and figures["submit_to_running_seconds"] > 0
+    assert figures["page_ms"] == max(figures["all_page_ms"].values())
+    assert len(figures["all_metrics_ratios"]) == 1 and figures["query_key_ms_p99"] > 0
 
 
 def test_the_word_count_counts_every_word_and_is_compared_with_its_limit(tmp_path):
@@ -56,7 +73,7 @@ def test_the_latency_of_every_record_is_measured_and_half_of_them_are_remote(tmp
 
 
 def test_the_processor_time_of_hops_and_workers_is_compared():
-    figures = scaling.measure(200_000, 1, (1, 2), (1, 2), quiet)
+    figures = scaling.measure(200_000, 1, (1, 2), (1, 2), (1, 2), 0, quiet)
     ratios = {
         "cpu_per_hop_ratio_2_to_1",
         "cpu_per_hop_ratio_2_to_1_busy",
@@ -64,6 +81,9 @@ def test_the_processor_time_of_hops_and_workers_is_compared():
     }
     assert ratios <= figures.keys()
     assert figures["start_cpu_seconds.p2"] > 0
+    assert 0 < figures["start_seconds_p2"] < 600
+    assert figures["pss_mb_per_worker_p2"] > 1
+    assert figures["descriptors_p2"] > figures["descriptors_p1"]
 
 
 def test_a_slow_moment_is_from_before_it_to_after_it_and_as_long_again():
@@ -157,6 +177,9 @@ def test_every_task_works_again_after_a_killed_worker_and_nothing_is_lost(tmp_pa
         assert figures[f"{size}seconds_until_detected"] > 0
         assert figures[f"{size}seconds_until_every_task"] >= recovery.RESTART_DELAY_SECONDS
         assert figures[f"{size}seconds_until_committed"] > 0
+    assert figures["jobmanager_kills"] == 1
+    assert figures["jobmanager_lost_rate"] == figures["jobmanager_doubled_rate"] == 0
+    assert figures["jobmanager_seconds_without_snapshots"] > 0
 
 
 def test_a_lost_or_doubled_number_is_an_error_of_the_recovery_benchmark(tmp_path):
@@ -183,9 +206,9 @@ def test_a_paced_source_gives_what_is_due_and_goes_on_from_a_position(tmp_path, 
     )
     reader = source.create_reader(ReaderContext("uid", 0, 2))
     reader.open(Split("0"), None)
-    assert reader.read(4) == ([0, 1, 2, 3], 4, False, 0.0)
+    assert reader.read(4) == Read([0, 1, 2, 3], 4)
     # Five at once, and one for each of the ten seconds; that is all for a second.
-    assert reader.read(100) == (list(range(4, 15)), 15, False, 1.0)
+    assert reader.read(100) == Read(list(range(4, 15)), 15, False, 1.0)
     waiting = reader.read(100)
     assert waiting.records == []
     assert waiting.wait_seconds == 1.0
@@ -194,7 +217,7 @@ def test_a_paced_source_gives_what_is_due_and_goes_on_from_a_position(tmp_path, 
     assert again.read(100).records == [13, 14]
     (tmp_path / "stop").touch()
     assert again.read(100).finished
-    assert reader.read(100) == ([], 15, True, 0.0)
+    assert reader.read(100) == Read([], 15, True)
 
 
 def test_a_percentile_is_a_value_that_occurred():
@@ -258,6 +281,14 @@ def test_without_a_name_the_benchmarks_are_listed_and_the_notes_know_them():
         assert f"\n  {name} " in listed
         # What only draws has no figures.
         assert name == "plot" or f"\n| `{name}" in notes, name
+
+
+def test_each_format_decodes_what_it_has_encoded():
+    figures = connectors.measure(["formats"], 500, 1, None, quiet)
+    rates = [name for name in figures if name.endswith("_per_second")]
+    assert len(rates) == 2 * 10 + 1
+    assert all(figures[name] > 0 for name in rates)
+    assert figures["avro_registry_bytes"] == pytest.approx(figures["avro_bytes"] + 5)
 
 
 def test_updates_timers_and_entries_of_maps_are_all_counted(tmp_path):

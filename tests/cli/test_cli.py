@@ -329,11 +329,15 @@ def test_snapshots_are_listed_shown_and_checked(tmp_path, job):
         (["run", "job.py", "--fork"], 2, "--fork goes together with --resume"),
         (["run", "job.py", "--resume", "--fork"], 2, "--fork goes with the number"),
         (["run", "job.py", "--allow-dropped"], 2, "--allow-dropped goes together with --resume"),
+        (["run", "job.py", "--sink-marker", "a=1"], 2, "--sink-marker goes together with --resume"),
+        (["run", "job.py", "--resume", "--sink-marker", "a=b"], 2, "'a=b' is not UID=NUMBER"),
         (["run", "job.py", "--resume"], 1, "nothing to resume from: give a folder"),
         (["run", "job.py", "--checkpoint-interval", "5 minutes"], 2, "is not a time"),
         (["run", "job.py", "--checkpoint-interval", "0"], 2, "is too short; at least 1ms"),
         (["run", "job.py", "--checkpoint-dir", ""], 2, "--checkpoint-dir is empty"),
-        (["run", "job.py", "--checkpoint-dir", "s3://b/c"], 2, "'s3://b/c' is not a local path"),
+        (["run", "job.py", "--checkpoint-dir", "ftp://b/c"], 2, "'ftp://b/c' is no place for"),
+        (["run", "job.py", "--checkpoint-dir", "s3://"], 2, "'s3://' names no bucket"),
+        (["run", "job.py", "--resume", "s3://b/c", "--checkpoint-dir", "d"], 2, "or add --fork"),
         (["run", "job.py", "--parallelism", "0"], 2, "0 is not in the range"),
         (["run", "job.py", "--parallelism", "1000"], 1, "above the max parallelism 128"),
         (["run", "job.py", "--report", "no/r.json"], 2, "there is no folder no"),
@@ -481,6 +485,51 @@ def test_every_command_and_option_has_help_and_is_documented():
                 assert option.help, f"{name} {option.name}"
                 for spelling in (*option.opts, *option.secondary_opts):
                     assert f"`{spelling}" in sections[name], f"{name} {spelling}"
+
+
+#: Commands whose output is no data: that of a job, of a service, a file, a page or a script.
+NO_DATA = {
+    *("penstock run", "penstock simulate", "penstock jobmanager", "penstock snapshots export"),
+    *("penstock docs", "penstock completion"),
+}
+
+
+def test_every_help_has_an_example_that_names_the_command():
+    for name, _ in commands():
+        text = CliRunner().invoke(main, [*name.split()[1:], "--help"]).output
+        parts = re.split(r"^ *(Examples?:)$", text, maxsplit=1, flags=re.M)
+        assert len(parts) == 3, name
+        _, heading, examples = parts
+        lines = examples.split("\n\n")[0].strip().splitlines()
+        assert (heading == "Examples:") == (len(lines) > 1), name
+        for line in lines:
+            assert re.search(rf"\b{name}\b", line), f"{name}: {line}"
+
+
+def test_every_command_that_prints_data_prints_it_as_json():
+    with_json = {
+        name for name, each in commands() if any("--json" in one.opts for one in each.params)
+    }
+    assert with_json == {name for name, _ in commands()} - NO_DATA
+
+
+def test_the_exit_codes_of_the_page_are_those_of_the_commands(tmp_path, job):
+    text = DOCS.read_text().partition("## penstock run")[0]
+    rows = re.findall(r"^\| (\d+) \|", text, re.M)
+    assert rows == ["0", "1", "2", "130", "143"]
+    home = ["--dir", str(tmp_path / "home")]
+    call(tmp_path, "run", job(COLLECT), "--progress", "none", code=0)
+    call(tmp_path, "run", job(FAILING), "--progress", "none", code=1)
+    call(tmp_path, "run", job("import sys\nsys.exit(7)\n"), code=7)
+    call(tmp_path, "show", "1", *home, code=1)
+    call(tmp_path, "show", *home, code=2)
+    call(tmp_path, "show", "1", "--unknown", code=2)
+    call(tmp_path, "nothing", code=2)
+
+
+def test_a_graph_is_printed_as_json(tmp_path, job):
+    graph = json.loads(call(tmp_path, "graph", job(NUMBERS), "--json", "--", "1", "1").stdout)
+    assert graph["vertices"][0]["source"] and graph["edges"][0]["partitioning"] == "hash"
 
 
 def test_the_version_is_printed_and_help_is_quick():

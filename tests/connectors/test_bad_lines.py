@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import logging
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from penstock import (
+    BAD_MESSAGES,
+    BadMessage,
     CsvRows,
     FileSource,
     GraphError,
@@ -19,6 +22,7 @@ from penstock import (
     JsonLines,
     StreamExecutionEnvironment,
     TextLines,
+    WatermarkStrategy,
 )
 from penstock.dataflow.errors import Recoverability
 from penstock.dataflow.metrics import LINES_SKIPPED
@@ -80,7 +84,7 @@ def test_without_the_option_a_bad_line_fails_the_job_with_its_place(tmp_path: Pa
         read(path, JsonLines())
     with pytest.raises(JobError, match=r"JsonLines\(on_error='skip'\) skips and counts such lines"):
         read(path, JsonLines())
-    with pytest.raises(GraphError, match='on_error of a file format is "fail" or "skip"'):
+    with pytest.raises(GraphError, match='on_error of a file format is "fail", "skip"'):
         JsonLines(on_error="ignore")
 
 
@@ -145,6 +149,7 @@ def test_a_job_says_on_its_terminal_what_it_skips(tmp_path: Path, capfd: Any):
     assert f"3 bad lines were skipped in {path}" in said
 
 
+PAIRS = [("1", "2"), ("4", "5"), ("9", "10")]
 GOOD = [{"n": n} for _ in range(3) for n in (1, 2, 3)]
 
 
@@ -178,3 +183,108 @@ class TestSkippedRows(_Skipping):
     name, data = "a.csv", CSV.replace(b"x\0y", b'"' + b"x" * 200_000 + b'"')
     format = CsvRows(tuples=True, on_error="skip")
     good = GOOD_ROWS
+
+
+def bad_lines(path: Path, format: Any, **options: Any) -> list[tuple[bytes, str, str]]:
+    """Return the bad messages of a file: bytes, place and reason."""
+    source = FileSource(path, format, **options)
+    enumerator: Any = source.create_enumerator(1)
+    enumerator.start()
+    found = []
+    with closing(source.create_reader(ReaderContext("uid", 0, 1))) as reader:
+        while (split := enumerator.next_split(0)) is not None:
+            reader.open(split, None)
+            finished = False
+            while not finished:
+                part = reader.read(2)
+                found += [(bad.message, bad.place, bad.reason) for _, bad in part.side_output]
+                finished = part.finished
+    return found
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_bad_lines_go_to_a_side_output_as_they_are_in_the_file(tmp_path: Path, suffix: str):
+    path = written(tmp_path / f"a{suffix}", JSON.replace(b"nonsense", b"nonsense\r"))
+    found = bad_lines(path, JsonLines(on_error="side_output"))
+    assert [message for message, *_ in found] == [b'{"n": ', b"\xff\xfe", b"nonsense"]
+    assert found[0][1] == f"{path}, {'line 2' if suffix else 'byte 9'}"
+    assert found[0][2].startswith("a line is not valid JsonLines: Expecting value")
+    assert found[1][2].startswith("cannot be decoded as utf-8")
+
+
+def test_bad_rows_go_to_a_side_output_as_they_are_in_the_file(tmp_path: Path):
+    path = written(tmp_path / "a.csv", b'a,b\n1,2\n"3\n3"\n4,5\n6,\xff\r\n7,8,9\n10,11\n')
+    found = bad_lines(path, CsvRows(tuples=True, on_error="side_output"))
+    assert found == [
+        (b'"3\n3"', f"{path}, row 2 after the header", "it has 1 fields instead of 2"),
+        (b"6,\xff", f"{path}, row 4 after the header", "it cannot be decoded as utf-8"),
+        (b"7,8,9", f"{path}, row 5 after the header", "it has 3 fields instead of 2"),
+    ]
+    limit = csv.field_size_limit(40)
+    try:
+        written(path, b"a,b\n" + b"x" * 50 + b",3\n4,5\n")
+        (bad,) = bad_lines(path, CsvRows(on_error="side_output"))
+    finally:
+        csv.field_size_limit(limit)
+    assert bad[0] == b"x" * 50 + b",3"
+    assert bad[1:] == (f"{path}, line 2", bad[2])
+    assert bad[2].startswith("not valid CSV: field larger than field limit")
+
+
+def test_a_job_reads_good_and_bad_lines(tmp_path: Path):
+    path = written(tmp_path / "a", JSON * 50)
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(2)
+    good = env.from_source(FileSource(path, JsonLines(on_error="side_output"), split_bytes=100))
+    bad = good.get_side_output(BAD_MESSAGES).map(lambda one: one.message)
+    both = good.map(lambda value: value["n"]).union(bad)
+    found = Counter(both.execute_and_collect())
+    assert found == {1: 50, 2: 50, 3: 50, b'{"n": ': 50, b"\xff\xfe": 50, b"nonsense": 50}
+
+
+def test_a_file_of_bad_lines_only_is_read_with_event_time(tmp_path: Path):
+    path = written(tmp_path / "a", b"[\n" * 100)
+    env = StreamExecutionEnvironment.get_execution_environment()
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        lambda value, _: value["time"]
+    )
+    good = env.from_source(FileSource(path, JsonLines(on_error="side_output")), strategy)
+    bad = good.get_side_output(BAD_MESSAGES)
+    assert [one.message for one in bad.execute_and_collect()] == [b"["] * 100
+
+
+def test_a_side_output_that_nothing_reads_is_refused(tmp_path: Path):
+    path = written(tmp_path / "a", JSON)
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.from_source(FileSource(path, JsonLines(on_error="side_output"))).print()
+    with pytest.raises(GraphError, match=r"call get_side_output\(OutputTag\('bad-messages'\)\)"):
+        env.execute()
+    env = StreamExecutionEnvironment.get_execution_environment()
+    with pytest.raises(GraphError, match=r"has no side outputs: call it on .* on_error='side_out"):
+        env.from_source(FileSource(path, JsonLines())).get_side_output(BAD_MESSAGES)
+
+
+class _SideOutput(_Skipping):
+    """A read has good and bad records; both come once from any position."""
+
+    format: Any = JsonLines(on_error="side_output")
+    number_of_bad = 9
+
+    def expected(self) -> list[Any]:
+        bad = [
+            (BAD_MESSAGES, BadMessage(message, reason, place))
+            for message, place, reason in bad_lines(self.path, self.format, split_bytes=25)
+        ]
+        assert len(bad) == self.number_of_bad
+        return [*self.good, *bad]
+
+
+class TestSideOutputOfLines(_SideOutput):
+    pass
+
+
+class TestSideOutputOfRows(_SideOutput):
+    name, data = "a.csv", b"a,b\n1,2\n3\n4,5\n6,7,8\n9,10\n"
+    format = CsvRows(tuples=True, on_error="side_output")
+    good: Any = PAIRS
+    number_of_bad = 2

@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from penstock.connectors import CsvRows, FileSink, FileSource, JsonLines, TextLines
-from penstock.connectors.file_sink import sink_tag
+from penstock.connectors.staging_writer import sink_tag
 from penstock.dataflow.errors import GraphError, JobError, Recoverability
 from penstock.dataflow.sink import Committable, WriterContext
 from penstock.dataflow.source import ReaderContext
@@ -248,6 +248,7 @@ Point = namedtuple("Point", "x y")
         (TextLines(encoding="latin-1"), ["é"], None),
         (JsonLines(), [{"a": [1, None, "é\n"]}, "x", 2.5], None),
         (CsvRows(), [{"a": "1", "b": "x\ny"}, {"b": 'q"', "a": ""}], None),
+        (CsvRows(), [{"a": "\r", "b": "x\r\n"}, {"b": "\n", "a": "x\ry"}], None),
         (CsvRows(["b", "a"]), [{"a": "1", "b": "2"}], None),
         (CsvRows(header=False), [("1", "2"), ["3", "4,5"]], [("1", "2"), ("3", "4,5")]),
         (CsvRows(["a", "b"], tuples=True), [("1", "2")], None),

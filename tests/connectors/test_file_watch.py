@@ -19,6 +19,7 @@ from penstock import (
     StreamExecutionEnvironment,
 )
 from penstock.connectors import compressed_files, file_watch
+from penstock.connectors.file_source import found_file
 from penstock.dataflow.errors import Recoverability
 from penstock.dataflow.source import ReaderContext, Split
 from penstock.dataflow.time import Duration
@@ -257,7 +258,7 @@ def test_snapshots_of_sources_that_watch_and_that_do_not(tmp_path: Path):
     plain.start()
     with pytest.raises(GraphError, match="did not watch its folders"):
         watched.enumerator.restore(plain.snapshot())
-    watched.enumerator._add(tmp_path / "a", (tmp_path / "a").stat())
+    watched.enumerator._add(found_file(tmp_path / "a"))
     plain.restore(watched.enumerator.snapshot())
     assert plain.next_split(0) is not None and plain.next_split(0) is None
     state = {"left": [], "seen": b"odd", "removed": b""}

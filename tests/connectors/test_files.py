@@ -24,7 +24,7 @@ def read(source, max_records=1000):
             reader.open(split, None)
             finished = False
             while not finished:
-                batch, _, finished, _ = reader.read(max_records)
+                batch, _, finished, *_ = reader.read(max_records)
                 records += batch
     return records
 
@@ -151,7 +151,7 @@ def test_csv_without_header_gives_tuples_or_the_given_names(tmp_path):
 @pytest.mark.parametrize(
     ("data", "format", "words"),
     [
-        (b"a,b\n1,2\n1,2,3\n", CsvRows(), "row 2 after the header has 3 fields instead of 2"),
+        (b"a,b\n1,2\n1,2,3\n", CsvRows(), "row 2 after the header: it has 3 fields instead of 2"),
         (b"a,a\n1,2\n", CsvRows(), "names a column twice"),
         (b"a,c\n1,2\n", CsvRows(["a", "b"]), "its header is"),
         (b"a,b\n1,\xff\n", CsvRows(), "cannot be decoded as utf-8"),

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.connectors import GeneratorSource
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.source import ReaderContext, Split
+from penstock.dataflow.source import Read, ReaderContext, Split
 
 
 class Clock:
@@ -25,10 +25,10 @@ def open_reader(source, subtask=0, parallelism=1, position=None):
 
 def test_readers_interleave_the_indices_and_stop_at_the_count():
     source = GeneratorSource(str, 7)
-    assert open_reader(source, 0, 3).read(99) == (["0", "3", "6"], 9, True, 0.0)
-    assert open_reader(source, 1, 3).read(99) == (["1", "4"], 7, True, 0.0)
-    assert open_reader(source, 2, 3).read(1) == (["2"], 5, False, 0.0)
-    assert open_reader(source, 2, 3, position=8).read(1) == ([], 8, True, 0.0)
+    assert open_reader(source, 0, 3).read(99) == Read(["0", "3", "6"], 9, True, 0.0)
+    assert open_reader(source, 1, 3).read(99) == Read(["1", "4"], 7, True, 0.0)
+    assert open_reader(source, 2, 3).read(1) == Read(["2"], 5, False, 0.0)
+    assert open_reader(source, 2, 3, position=8).read(1) == Read([], 8, True, 0.0)
 
 
 def test_it_is_bounded_only_with_a_count():
@@ -122,7 +122,7 @@ def test_a_clock_that_was_set_back_does_not_stop_the_source():
     clock.now -= 86_400
     reader = source.create_reader(ReaderContext("uid", 0, 1))
     reader.open(split, 50)
-    assert reader.read(10) == ([50], 51, False, pytest.approx(0.1))
+    assert reader.read(10) == Read([50], 51, False, pytest.approx(0.1))
 
 
 def test_a_split_of_an_older_snapshot_begins_its_schedule_when_it_is_opened():
@@ -130,7 +130,7 @@ def test_a_split_of_an_older_snapshot_begins_its_schedule_when_it_is_opened():
     source = GeneratorSource(int, records_per_second=10, clock=clock)
     reader = source.create_reader(ReaderContext("uid", 0, 1))
     reader.open(Split("0", [0, 1]), 50)
-    assert reader.read(10) == ([50], 51, False, pytest.approx(0.1))
+    assert reader.read(10) == Read([50], 51, False, pytest.approx(0.1))
 
 
 def test_a_source_without_a_rate_has_the_splits_that_it_had():

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.connectors import CollectionSource, IterableSource, SequenceSource
 from penstock.dataflow.errors import GraphError, JobError
-from penstock.dataflow.source import ReaderContext
+from penstock.dataflow.source import Read, ReaderContext
 
 
 def open_reader(source, position=None, subtask=0, parallelism=1):
@@ -43,7 +43,7 @@ def test_a_factory_with_arguments_is_called_with_the_readers_own_number():
     enumerator = source.create_enumerator(2)
     reader = source.create_reader(ReaderContext("uid", 1, 2))
     reader.open(enumerator.next_split(1), None)
-    assert reader.read(10) == ([(1, 2)], 1, True, 0.0)
+    assert reader.read(10) == Read([(1, 2)], 1, True, 0.0)
     assert enumerator.next_split(1) is None
     assert enumerator.next_split(0) is not None
 
@@ -126,7 +126,7 @@ def test_closing_wakes_a_read_that_waits_for_a_blocked_iterable():
     reader = open_reader(IterableSource(lambda: iter(never.wait, True)))
     wait = in_thread(lambda: reader.read(10))
     reader.close()
-    assert wait() == ([], 0, False, 0.0)
+    assert wait() == Read([], 0, False, 0.0)
     never.set()
 
 

@@ -6,8 +6,9 @@ import threading
 import pytest
 
 from penstock.connectors import SocketSource
+from penstock.connectors.formats import Json
 from penstock.dataflow.errors import GraphError, JobError
-from penstock.dataflow.source import ReaderContext
+from penstock.dataflow.source import Read, ReaderContext
 from tests.processes.harness import PATIENCE
 
 
@@ -49,7 +50,7 @@ def send(server, *pieces):
 def read_all(reader, max_records=100):
     records, finished = [], False
     while not finished:
-        batch, _, finished, _ = reader.read(max_records)
+        batch, _, finished, *_ = reader.read(max_records)
         assert len(batch) <= max_records
         records += batch
     return records
@@ -73,6 +74,23 @@ def test_bytes_that_cannot_be_decoded_are_told_with_the_peer(server, connect):
     assert read_all(connect(errors="replace")) == ["\ufffd"]
 
 
+def test_messages_of_a_schema_are_decoded_and_bad_ones_have_their_number(server, connect):
+    pytest.importorskip("msgspec")
+    send(server, b'{"a": 1}\r\n\n[\n', b"2\n3")
+    reader = connect(schema=Json(on_error="side_output"))
+    records, bad, finished = [], [], False
+    while not finished:
+        read = reader.read(2)
+        records, bad, finished = records + read.records, bad + [*read.side_output], read.finished
+    assert records == [{"a": 1}, 2, 3]
+    ((_, one),) = bad
+    assert one.message == b"["
+    assert one.place.endswith(", message 3")
+    with pytest.raises(GraphError, match="schema of a socket source is a DeserializationSchema"):
+        SocketSource("localhost", 1, schema=Json)
+    assert SocketSource("localhost", 1).side_output_tags == ()
+
+
 def test_closing_wakes_a_read_that_waits_for_the_peer(server, connect):
     reader = connect()
     outcome = []
@@ -82,7 +100,7 @@ def test_closing_wakes_a_read_that_waits_for_the_peer(server, connect):
         peer.sendall(b"half a rec")
         reader.close()
         thread.join(60)
-    assert outcome == [([], 0, False, 0.0)]
+    assert outcome == [Read([], 0)]
 
 
 def test_a_refused_connection_is_told_with_host_and_port(server, connect):
@@ -101,7 +119,7 @@ def test_closing_ends_endless_attempts_to_connect(server, connect):
     thread.start()
     reader.close()
     thread.join(60)
-    assert outcome == [([], 0, False, 0.0)]
+    assert outcome == [Read([], 0)]
 
 
 def test_it_says_that_it_cannot_be_rewound():

@@ -245,7 +245,8 @@ def test_none_removes_the_value_of_a_reducing_or_aggregating_state():
 
 class OneWindow(WindowAssigner):
     def assign_windows(self, element: Any, timestamp: int, context: Any) -> Any:
-        return [TimeWindow(0, 10)]
+        # It ends long after the test. Otherwise it could be cleaned up between two records.
+        return [TimeWindow(0, 10**15)]
 
     def get_default_trigger(self, env: Any) -> Any:
         assert isinstance(env, StreamExecutionEnvironment)

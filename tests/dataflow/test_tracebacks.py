@@ -116,7 +116,8 @@ def test_wrong_arguments_of_a_method_are_answered_with_its_parameters() -> None:
         descriptor("a", type=int)
     tracebacks.add_advice(raised.value)
     assert raised.value.__notes__ == [
-        "Note: ValueStateDescriptor takes (name, value_type_info=None, *, aliases=())"
+        "Note: ValueStateDescriptor takes (name, value_type_info=None, *, aliases=(), version=1, "
+        "migrate=None)"
     ]
 
 

@@ -36,7 +36,7 @@ from penstock.dataflow.errors import PenstockError, StoreError
 from penstock.runtime.jobmanager.job_settings import JobOutcome, JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.testing import OperatorHarness
-from tests.simulation.processes import Machine
+from penstock.testing.simulation.machine import Machine
 from tests.simulation.run_program import program, run_program
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "change-a-job.md"
@@ -286,6 +286,24 @@ def _(_: Path) -> str:
     pairs = [(0, 10), (10, 20), (10, 0)]
     assert {resumed(kept(a), kept(b), expected=["ab"]) for a, b in pairs} == {ACCEPTED}
     return ACCEPTED
+
+
+def versioned(version: int, migrate: Any = None) -> Any:
+    return keyed(Keep(ValueStateDescriptor("kept", version=version, migrate=migrate)))
+
+
+@row("its `version` is raised, and it has a `migrate`")
+def _(_: Path) -> str:
+    def migrate(value: str, version: int) -> str:
+        return f"{value}{version}-"
+
+    return resumed(keyed(Keep()), versioned(2, migrate), expected=["a1-b"])
+
+
+@row("its `version` is raised, without `migrate`; or is lowered")
+def _(_: Path) -> str:
+    assert resumed(versioned(2), keyed(Keep())) == REFUSED
+    return resumed(keyed(Keep()), versioned(2))
 
 
 @row("the function of a reducing or aggregating state changes")

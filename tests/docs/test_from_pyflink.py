@@ -98,4 +98,4 @@ def test_each_missing_method_has_advice_in_its_error():
 def test_all_keys_with_a_meaning_are_listed():
     for key, (attribute, _) in KEYS.items():
         assert f"| `{key}` | `{attribute}` |\n" in TABLES
-    assert len(re.findall(r"^\| `[a-z]+[.][\w.-]+` \| `", TABLES, re.M)) == len(KEYS)
+    assert len(re.findall(r"^\| `[a-z]+[.-][\w.-]+` \| `", TABLES, re.M)) == len(KEYS)

@@ -28,7 +28,7 @@ def test_its_connectors_pass_its_tests(tmp_path: Path):
         text=True,
         timeout=PATIENCE,
     )
-    names = [*dir(SourceConformance), *dir(SinkConformance) * 2]
+    names = [*dir(SourceConformance), *dir(SinkConformance) * 3]
     count = sum(name.startswith("test_") for name in names)
     assert f"{count} passed" in done.stdout, done.stdout + done.stderr
 

@@ -1,4 +1,4 @@
-"""The programs of the pages on time, windows, joins and requests print what these say."""
+"""The programs of the pages about time, windows, joins, requests and slow tasks."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import pytest
 from tests.processes.harness import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("time.md", "windows.md", "joins.md", "async.md")
+NAMES = ("time.md", "windows.md", "joins.md", "async.md", "stragglers.md")
 PAGES = [(ROOT / "docs" / "guides" / name).read_text(encoding="utf-8") for name in NAMES]
 PROGRAMS = [
     program

@@ -14,6 +14,7 @@ In a worker:        before the cut    some, and not all, regular inputs have del
                     state written     the task's state is on disk; only for jobs without loops
                     others            the function says that it is there, with `reached`
 In the JobManager:  acknowledged      a task's part with a log has come, others are missing
+                    publishing        all parts have come, and the manifest is not written yet
                     published         the manifest is durable, and nothing is committed
                     committing        output is visible, and nothing says so yet
 """
@@ -38,7 +39,7 @@ WORKER_PHASES = (
     "log written",
     "replaying",
 )
-JOBMANAGER_PHASES = ("acknowledged", "published", "committing")
+JOBMANAGER_PHASES = ("acknowledged", "publishing", "published", "committing")
 
 
 def strikes(folder: Path) -> list[dict[str, Any]]:
@@ -107,7 +108,7 @@ class Aims:
         assert self._mine is not None
         aimed, target = self._aims[self._mine]
         if aimed == phase and (self._ready or phase == "replaying"):
-            pid = os.getpid() if target == "worker" else os.getppid()
+            pid = os.getpid() if target == "worker" else jobmanager_of_worker()
             self._strike(self._mine, pid, details)
 
     def _watch_worker(self) -> None:
@@ -192,15 +193,16 @@ class Aims:
         from penstock.runtime.jobmanager.snapshots.snapshot_publisher import SnapshotPublisher
 
         def start(call: Callable, driver: Any) -> None:
-            self._workers, self._mine = driver._workers, self._next()
+            [region] = driver._regions
+            self._workers, self._mine = region.workers, self._next()
             call(driver)
 
         def completed(call: Callable, history: Any, snapshot: dict[str, Any]) -> None:
             call(history, snapshot)
             self._ready = self._ready or snapshot["log_records"] > 0 or not self._logs
 
-        def acknowledged(call: Callable, driver: Any, message: Any) -> None:
-            call(driver, message)
+        def acknowledged(call: Callable, driver: Any, region: Any, message: Any) -> None:
+            call(driver, region, message)
             pending = driver._pending.get(message.number)
             missing = driver._coordinator.tasks - driver._coordinator.acknowledged
             logged = message.log_records or not self._logs
@@ -209,6 +211,7 @@ class Aims:
                 self._in_jobmanager("acknowledged", number=message.number, records=records)
 
         async def publish(call: Callable, publisher: Any, snapshot: Any, **more: Any) -> None:
+            self._in_jobmanager("publishing", number=snapshot.number)
             await call(publisher, snapshot, **more)
             self._in_jobmanager("published", number=snapshot.number)
 
@@ -222,6 +225,12 @@ class Aims:
         _wrap(CheckpointDriver, "acknowledged", acknowledged)
         _wrap(SnapshotPublisher, "publish", publish)
         _wrap(FileCommitter, "publish", commit)
+
+
+def jobmanager_of_worker() -> int:
+    """Return the process id of the JobManager, in a worker, whose parent is the fork server."""
+    stat = Path(f"/proc/{os.getppid()}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
 
 
 def _wrap(cls: type, name: str, around: Callable) -> None:

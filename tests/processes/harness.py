@@ -25,6 +25,7 @@ from penstock import (
     JobExecutionResult,
     JsonLines,
     RestartStrategies,
+    Sink,
     StoreError,
     StreamExecutionEnvironment,
 )
@@ -81,8 +82,15 @@ class Settings:
         return self.folder / "job"
 
 
-def counting_job(settings: Settings) -> StreamExecutionEnvironment:
-    """Words made from numbers, counted per word, into files."""
+def counting_job(settings: Settings, sink: Sink | None = None) -> StreamExecutionEnvironment:
+    """Words made from numbers, counted per word, into files or another sink."""
+    env = counting_env(settings)
+    count_words(env, settings, sink=sink)
+    return env
+
+
+def counting_env(settings: Settings) -> StreamExecutionEnvironment:
+    """The environment of a counting job, still without operators."""
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(settings.parallelism)
     env.enable_checkpointing(settings.interval_ms)
@@ -92,14 +100,24 @@ def counting_job(settings: Settings) -> StreamExecutionEnvironment:
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(40, 10))
     env.config.heartbeat_timeout_seconds = settings.heartbeat_timeout
     env.config.heartbeat_seconds = min(1.0, settings.heartbeat_timeout / 4)
+    return env
+
+
+def count_words(
+    env: StreamExecutionEnvironment,
+    settings: Settings,
+    name: str = "",
+    sink: Sink | None = None,
+) -> None:
+    """Add the operators of a counting job; a name keeps several such parts of one job apart."""
     source = PartedSource(settings.gate, settings.parts, lambda i: i, settings.count, settings.rate)
-    numbers = env.from_source(source, None, "Source: Generator").uid("numbers")
+    numbers = env.from_source(source, None, f"Source: Generator{name}").uid(f"numbers{name}")
     words = numbers.map(lambda i, words=WORDS: f"word{i * 7919 % words}")
     # Which are routed by column.
     pairs = words.flat_map(lambda text: [(word, 1) for word in text.split()])
     counted = pairs.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
-    counted.uid("count").sink_to(FileSink(settings.output, JsonLines())).uid("files")
-    return env
+    sink = FileSink(settings.output, JsonLines()) if sink is None else sink
+    counted.uid(f"count{name}").sink_to(sink).uid(f"files{name}")
 
 
 def expected_words(settings: Settings) -> Counter[str]:
@@ -166,8 +184,8 @@ class Killer:
     after_snapshots: int | None = 1
     gate: Path | None = None
     when: Callable[[], bool] = lambda: True
-    killed: list[tuple[str, int]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
+    _killed: list[tuple[str, int]] = field(default_factory=list)
     _jobmanager: int = 0
     _workers: list[int] = field(default_factory=list)
     _snapshots: int = 0
@@ -177,6 +195,12 @@ class Killer:
     #: Events come in one thread and each kill in another: what a kill brings about must not be
     #: heard of before the kill is noted.
     _lock: Any = field(default_factory=threading.RLock, repr=False)
+
+    @property
+    def killed(self) -> list[tuple[str, int]]:
+        """Whom it has killed. A kill that is going on is waited for, as the job may be ahead."""
+        with self._lock:
+            return self._killed
 
     def __call__(self, event: dict[str, Any]) -> None:
         with self._lock:
@@ -231,7 +255,7 @@ class Killer:
             except ProcessLookupError:
                 continue
             self._unnoticed = True
-            self.killed.append((target, pid))
+            self._killed.append((target, pid))
         if self.gate is not None and self._unnoticed:
             let_go(self.gate)
             if len(self.killed) >= self.kills:

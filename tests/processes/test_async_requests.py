@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import threading
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -19,9 +20,13 @@ import pytest
 from penstock import (
     AsyncDataStream,
     AsyncFunction,
+    AsyncRetryStrategy,
+    BatchedFunction,
     CheckpointingMode,
+    DataStream,
     FileSink,
     JsonLines,
+    RequestCache,
     RestartStrategies,
     StreamExecutionEnvironment,
 )
@@ -49,7 +54,56 @@ class Ask(AsyncFunction):
         return [(value,), (-value - 1,)]
 
 
-def _job(settings: Settings, ordered: bool) -> StreamExecutionEnvironment:
+class AskAll(BatchedFunction):
+    """Answers for many records after a random time; some answers must be asked for again.
+
+    Arguments:
+        file: where each record leaves a byte, but not when its subtask asks again.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.asked: set[int] = set()
+
+    def open(self, runtime_context: Any) -> None:
+        self.descriptor = os.open(self.file, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+        self.never = threading.Event()
+
+    def invoke_batch(self, values: list[int]) -> list[Any]:
+        os.write(self.descriptor, b"." * len(set(values) - self.asked))
+        self.asked.update(values)
+        self.never.wait(random.uniform(0, 0.04))  # stands for a model or a database
+        results: list[Any] = [[(value,), (-value - 1,)] for value in values]
+        if random.random() < 0.2:
+            results[random.randrange(len(values))] = ConnectionError("ask again")
+        return results
+
+
+class AskAllAsync(AskAll):
+    async def invoke_batch(self, values: list[int]) -> list[Any]:  # type: ignore[override]
+        return await asyncio.to_thread(super().invoke_batch, values)
+
+
+def _batched(stream: DataStream, ordered: bool, file: Path) -> DataStream:
+    return AsyncDataStream.batched(
+        stream,
+        AskAll(file) if ordered else AskAllAsync(file),
+        0,
+        batch_size=16,
+        batch_wait=5,
+        ordered=ordered,
+        flatten=True,
+        retry=AsyncRetryStrategy.fixed_delay(1000, 2, exception_predicate=_is_worth_it),
+        cache=None if ordered else RequestCache(ttl=100),
+        records_per_second=None if ordered else 20_000,
+    )
+
+
+def _is_worth_it(error: Exception) -> bool:
+    return isinstance(error, ConnectionError)
+
+
+def _job(settings: Settings, ordered: bool, batched: bool) -> StreamExecutionEnvironment:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(settings.parallelism)
     mode = CheckpointingMode.EXACTLY_ONCE if ordered else CheckpointingMode.UNALIGNED
@@ -59,8 +113,12 @@ def _job(settings: Settings, ordered: bool) -> StreamExecutionEnvironment:
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(40, 10))
     source = PartedSource(settings.gate, settings.parts, lambda i: i, settings.count, settings.rate)
     numbers = env.from_source(source, None, "numbers").uid("numbers")
-    ask = Ask(settings.folder / "requests")
-    if ordered:
+    file = settings.folder / "requests"
+    ask = Ask(file)
+    if batched:
+        stream = numbers.key_by(lambda i: i % 97) if ordered else numbers.rebalance()
+        asked = _batched(stream, ordered, file)
+    elif ordered:
         keyed = numbers.key_by(lambda i: i % 97)
         asked = AsyncDataStream.ordered_wait(keyed, ask, 0, 30)
     else:
@@ -69,8 +127,11 @@ def _job(settings: Settings, ordered: bool) -> StreamExecutionEnvironment:
     return env
 
 
+@pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize("ordered", [True, False])
-def test_each_record_has_its_results_once_whoever_is_killed(tmp_path: Path, ordered: bool) -> None:
+def test_each_record_has_its_results_once_whoever_is_killed(
+    tmp_path: Path, ordered: bool, batched: bool
+) -> None:
     seed = 7
     settings = Settings(
         tmp_path, count=4_000, rate=2_000, parts=4, inline_threshold=0 if ordered else 64 * 1024
@@ -78,7 +139,7 @@ def test_each_record_has_its_results_once_whoever_is_killed(tmp_path: Path, orde
     killer = Killer(
         random.Random(seed), kills=3, targets=("worker", "jobmanager"), gate=settings.gate
     )
-    run_to_the_end(settings, killer, job=partial(_job, ordered=ordered))
+    run_to_the_end(settings, killer, job=partial(_job, ordered=ordered, batched=batched))
     assert len(killer.killed) >= 3, f"seed {seed}"
     assert (tmp_path / "requests").stat().st_size > settings.count, "no request was sent again"
     seen = Counter(number for (number,) in committed(settings.output))

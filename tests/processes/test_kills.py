@@ -180,24 +180,25 @@ def test_killed_workers_do_not_remain_as_zombies(tmp_path: Path):
                 pids["restarted"] = False
             case "running" if pids.get("restarted") is False:
                 pids["restarted"] = True
-                states.extend(_states_of_children(pids["jobmanager"]))
+                [(server, _)] = _children(pids["jobmanager"])
+                states.extend(state for _, state in _children(server))
                 let_go(settings.gate)
 
     result = run(counting_job(settings), progress=listen)
     assert len(result.restarts) == 1
-    assert len(states) == 2, "only the new workers are children of the JobManager"
+    assert len(states) == 2, "only the new workers are children of the fork server"
     assert "Z" not in states
     _check(settings)
 
 
-def _states_of_children(pid: int) -> list[str]:
-    """Return the state of each child of a process, such as S for sleeping or Z for a zombie."""
-    states = []
+def _children(pid: int) -> list[tuple[int, str]]:
+    """Return each child of a process with its state, such as S for sleeping or Z for a zombie."""
+    children = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = path.read_text().rpartition(")")[2].split()[:2]
         except OSError:
             continue  # the process has ended
         if int(parent) == pid:
-            states.append(state)
-    return states
+            children.append((int(path.parent.name), state))
+    return children

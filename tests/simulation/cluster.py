@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,13 @@ from penstock.dataflow.errors import PenstockError
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.task.snapshots import background_work
-from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.filesystem.memory import MemoryFileSystem
 from penstock.snapshot.storage.store import Store
-from tests.simulation.databases import closing_databases
+from penstock.testing.simulation.databases import closing_databases
+from penstock.testing.simulation.files import HookedDiskFiles, HookedFiles
+from penstock.testing.simulation.machine import Killed, Machine, Process
+from penstock.testing.simulation.scheduler import seed_scheduler
 from tests.simulation.job import LEDGERS, Ledger, job_config, make_job
-from tests.simulation.processes import Killed, Machine, Process
-from tests.simulation.scheduler import seed_scheduler
 
 #: Virtual seconds after which a simulation is stuck.
 DEADLINE_SECONDS = 300.0
@@ -83,57 +82,7 @@ class Outcome:
         return not (self.lost or self.doubled or self.crashes)
 
 
-class _HookedFiles:
-    """Tells the simulation of each change, before it is made, and lets go of a killed lock."""
-
-    hook: Callable[[str, Path], None]
-    held: tuple[Path, int] | None = None
-
-    def release(self: Any) -> None:
-        if self.held is not None:
-            path, token = self.held
-            self.held = None
-            super().unlock(path, token)
-
-    def lock(self: Any, path: Path, holder: bytes) -> int:
-        token: int = super().lock(path, holder)  # type: ignore[misc]
-        self.held = (path, token)
-        return token
-
-    def unlock(self: Any, path: Path, token: int) -> None:
-        self.held = None
-        super().unlock(path, token)  # type: ignore[misc]
-
-    def make_folder(self: Any, path: Path) -> None:
-        self.hook("make_folder", path)
-        super().make_folder(path)  # type: ignore[misc]
-
-    def write(self: Any, path: Path, data: bytes) -> None:
-        self.hook("write", path)
-        super().write(path, data)  # type: ignore[misc]
-
-    def sync(self: Any, path: Path) -> None:
-        self.hook("sync", path)
-        super().sync(path)  # type: ignore[misc]
-
-    def link(self: Any, source: Path, target: Path) -> None:
-        self.hook("link", target)
-        super().link(source, target)  # type: ignore[misc]
-
-    def rename(self: Any, source: Path, target: Path) -> None:
-        self.hook("rename", target)
-        super().rename(source, target)  # type: ignore[misc]
-
-    def remove(self: Any, path: Path) -> None:
-        self.hook("remove", path)
-        super().remove(path)  # type: ignore[misc]
-
-
-class _HookedMemoryFiles(_HookedFiles, MemoryFileSystem):
-    pass
-
-
-class HookedDiskFiles(_HookedFiles, FileSystem):
+class _HookedMemoryFiles(HookedFiles, MemoryFileSystem):
     pass
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+from collections import deque
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -71,10 +72,11 @@ class Search:
 
     def run(self) -> Explored:
         """Search all; raises `Violation` with the choices that lead to it."""
-        todo: list[tuple[tuple[Choice, ...], int]] = [((), -1)]
+        # The oldest first: that finds what is wrong sooner, and takes no longer if nothing is.
+        todo: deque[tuple[tuple[Choice, ...], int]] = deque([((), -1)])
         with temporary_folder() as folder:
             while todo:
-                path, parent = todo.pop()
+                path, parent = todo.popleft()
                 root = Path(folder, "job")
                 try:
                     self._follow(path, parent, todo, root)
@@ -87,12 +89,12 @@ class Search:
         self.explored.interleavings = self._count()
         return self.explored
 
-    def _follow(self, path: tuple[Choice, ...], parent: int, todo: list[Any], root: Path) -> None:
+    def _follow(self, path: tuple[Choice, ...], parent: int, todo: deque[Any], root: Path) -> None:
         with closing(Cluster(self.compiled, root, self.kit, self.mode)) as cluster:
             self._explore(cluster, path, parent, todo)
 
     def _explore(
-        self, cluster: Cluster, path: tuple[Choice, ...], parent: int, todo: list[Any]
+        self, cluster: Cluster, path: tuple[Choice, ...], parent: int, todo: deque[Any]
     ) -> None:
         self._path = path
         for choice in path[:-1]:

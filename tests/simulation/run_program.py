@@ -19,9 +19,9 @@ from penstock.runtime.control.record_class_search import record_classes
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.jobmanager.reporting.job_events import JobEvent
+from penstock.testing.simulation.machine import Killed, Machine
+from penstock.testing.simulation.scheduler import seed_scheduler
 from tests.simulation.job import LEDGERS
-from tests.simulation.processes import Killed, Machine
-from tests.simulation.scheduler import seed_scheduler
 
 Build = Callable[[StreamExecutionEnvironment], None]
 Events = list[dict[str, Any]]

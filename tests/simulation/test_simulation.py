@@ -23,12 +23,12 @@ from penstock.dataflow.source import ListEnumerator, Split
 from penstock.runtime.jobmanager import jobmanager
 from penstock.runtime.system.system import System
 from penstock.snapshot.storage.store import Store
+from penstock.testing.simulation.machine import Machine
+from penstock.testing.simulation.scheduler import seed_scheduler
 from tests.simulation.cluster import Fault, Outcome, Simulation
-from tests.simulation.processes import Machine
-from tests.simulation.scheduler import seed_scheduler
 from tests.sizes import sized
 
-SEEDS = sized(120, 3_000)
+SEEDS = sized(180, 3_000)
 #: Every so many seeds state is kept in RocksDB or SQLite, and snapshots on the disk.
 ON_DISK_EVERY = 15
 

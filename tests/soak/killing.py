@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from penstock import StreamExecutionEnvironment
+from penstock.dataflow.config.restart_scope import RestartScope
 from tests.processes.aims import strikes
 from tests.processes.harness import Killer, Settings, compared, run_to_the_end
 
@@ -138,7 +139,8 @@ def kill_jobs(
     """Run jobs and kill each several times, until there were so many kills; return the sums.
 
     The kills of a job come as its aims say, or at random moments if it has none. It is resumed when
-    its JobManager died. The folder of a job with wrong output is kept.
+    its JobManager died. A failure restarts all of a job or its regions, as drawn. The folder of a
+    job with wrong output is kept.
 
     Arguments:
         kills: how many kills in all.
@@ -159,10 +161,19 @@ def kill_jobs(
                 0 if settings.aims else wanted,
                 ("worker", "worker", "jobmanager", "both"),
                 after_snapshots=rng.choice([None, 1]),
+                # A job whose records come in parts gets the next part with each kill.
+                gate=settings.gate if settings.parts > 1 else None,
             )
 
-            def job(settings: S, at: list[int] = at) -> StreamExecutionEnvironment:
-                return build(replace(settings, parallelism=rng.choice(at)))
+            scope = rng.choice(list(RestartScope))
+
+            def job(
+                settings: S, at: list[int] = at, scope: RestartScope = scope
+            ) -> StreamExecutionEnvironment:
+                environment = build(replace(settings, parallelism=rng.choice(at)))
+                if environment.config.restart_scope is RestartScope.JOB:
+                    environment.config.restart_scope = scope
+                return environment
 
             run_to_the_end(settings, killer, job=job)
             struck = strikes(folder)

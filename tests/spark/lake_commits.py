@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from penstock.connectors.spark.lake.table_log import NewFile, SinkSnapshot
+from penstock.connectors.lake.table_log import NewFile, SinkSnapshot
 from tests.spark import sink_tasks
 from tests.spark.sink_tasks import Task, crashed
 

@@ -24,11 +24,11 @@ from penstock import (
     ValueStateDescriptor,
 )
 from penstock.connectors.spark.data_source import PenstockDataSource
-from penstock.connectors.spark.json_values import as_json
 from penstock.connectors.spark.published import last_whole_snapshot, list_output
-from penstock.connectors.spark.saved_state import find_state, read_part
 from penstock.dataflow.program import RunOptions, run_options
 from penstock.runtime.client.executor import LocalExecutor
+from penstock.saved.json_values import as_json
+from penstock.saved.state_parts import find_state, read_part
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.storage.store import Store
 from tests.processes.harness import (

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, Schema
 
-from penstock.connectors.spark.lake.delta_log import DeltaLog, statistics
+from penstock.connectors.lake.delta_log import DeltaLog, statistics
 from penstock.connectors.spark.sink.table_sink import SparkTableSink
 from penstock.dataflow.errors import GraphError, JobError
 from tests.spark import lake_jobs

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import Row
 
-from penstock.connectors.spark.record_encoding import CATALYST_TYPE, RowEncoder
+from penstock.connectors.lake.record_encoding import CATALYST_TYPE, RowEncoder
 from penstock.dataflow.errors import JobError
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])

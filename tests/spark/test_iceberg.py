@@ -19,8 +19,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from penstock.connectors.spark.lake.iceberg_catalog import checked, from_spark
-from penstock.connectors.spark.lake.iceberg_log import IcebergLog
+from penstock.connectors.lake.iceberg_log import IcebergLog
+from penstock.connectors.lake.iceberg_settings import checked_settings
+from penstock.connectors.spark.sink.iceberg_catalog import from_spark
 from penstock.connectors.spark.sink.table_sink import SparkTableSink
 from penstock.dataflow.errors import GraphError, JobError
 from tests.spark import lake_jobs
@@ -416,8 +417,10 @@ def test_settings_of_catalogs_are_those_of_pyiceberg_and_no_secrets():
         taken(type="nessie")
     for properties in ({"token": "x"}, {"uri": "postgresql://me:secret@h/db"}):
         with pytest.raises(GraphError, match=r"PYICEBERG_CATALOG__C__(TOKEN|URI)"):
-            checked("c", properties)
-    assert checked("c", {"uri": "sqlite:///x.db"}) == {"uri": f"sqlite:///{Path.cwd()}/x.db"}
+            checked_settings("c", properties)
+    assert checked_settings("c", {"uri": "sqlite:///x.db"}) == {
+        "uri": f"sqlite:///{Path.cwd()}/x.db"
+    }
 
 
 def test_without_the_package_it_is_said_what_to_install(lake, monkeypatch):

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from penstock.connectors.lake.table import partition_folder
 from penstock.connectors.spark.sink.catalog import Catalog
-from penstock.connectors.spark.sink.table import partition_folder
 from penstock.connectors.spark.sink.table_sink import SparkTableSink
 from penstock.dataflow.errors import GraphError, JobError
 from tests.spark.sink_tasks import Task, crashed
@@ -204,9 +204,9 @@ def test_a_location_may_have_odd_names(spark, table, tmp_path):
 
 
 def test_many_partitions_are_written_with_few_open_files(spark, table, monkeypatch):
-    monkeypatch.setattr("penstock.connectors.spark.sink.writers._GATHERED_BYTES", 1000)
-    monkeypatch.setattr("penstock.connectors.spark.sink.writers._OPEN_FILES", 3)
-    monkeypatch.setattr("penstock.connectors.spark.sink.writers._TOGETHER", 40)
+    monkeypatch.setattr("penstock.connectors.lake.writers._GATHERED_BYTES", 1000)
+    monkeypatch.setattr("penstock.connectors.lake.writers._OPEN_FILES", 3)
+    monkeypatch.setattr("penstock.connectors.lake.writers._TOGETHER", 40)
     name = table("a INT, p INT", "USING parquet PARTITIONED BY (p)")
     sink = SparkTableSink(name)
     batches = [[(i * 40 + j, j) for j in range(40)] for i in range(20)]
@@ -413,7 +413,7 @@ def test_a_record_that_waits_is_refused_at_the_snapshot_at_the_latest(tmp_path):
 
 
 def test_a_closed_writer_leaves_no_staged_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.connectors.spark.sink.data_file._ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr("penstock.connectors.lake.data_file._ROW_GROUP_BYTES", 1)
     sink = SparkTableSink.at_path(tmp_path, pa.schema([("a", pa.int64())]))
     task = Task(sink)
     kept = task.snapshot(1, [(1,)])

@@ -111,7 +111,7 @@ def test_a_function_that_fits_is_taken(function: Any, run_in: Any) -> None:
         (AsyncTimeout(), "asyncio", r"AsyncTimeout.timeout is an async function, and must be"),
         (AsyncOpen(), "trio", r"AsyncOpen.open is an async function, .* run_in='trio'"),
         (WrongOpen(), "asyncio", r"Function.open"),
-        (lookup, "gevent", r"run_in is one of 'asyncio', 'trio', 'threads', and got 'gevent'"),
+        (lookup, "gevent", r"run_in is one of 'asyncio', 'trio', 'threads', 'thread', and got"),
     ],
 )
 def test_a_function_that_does_not_fit_is_refused(function: Any, run_in: Any, message: str) -> None:

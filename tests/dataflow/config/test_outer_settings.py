@@ -21,9 +21,13 @@ from penstock import (
     RuntimeExecutionMode,
     StreamExecutionEnvironment,
 )
+from penstock.dataflow.config.claim_mode import RecoveryClaimMode
 from penstock.dataflow.config.cold_store import ColdStoreKind
+from penstock.dataflow.config.lost_position import LostPosition
 from penstock.dataflow.config.outer_settings import environment_variables, with_environment
+from penstock.dataflow.config.restart_scope import RestartScope
 from penstock.dataflow.config.setting_texts import setting_names, setting_value
+from penstock.dataflow.config.start_method import StartMethod
 from penstock.runtime.codegen.switch import is_enabled
 from tests.processes.harness import PATIENCE
 
@@ -86,6 +90,11 @@ SAMPLES = {
     "in_process": (True, True),
     "codegen": ("off", False),
     "cold_store": ("sqlite", ColdStoreKind.SQLITE),
+    "restart_scope": ("region", RestartScope.REGION),
+    "restart_reactive": (True, True),
+    "start_method": ("spawn", StartMethod.SPAWN),
+    "on_lost_position": ("earliest", LostPosition.EARLIEST),
+    "claim_mode": ("claim", RecoveryClaimMode.CLAIM),
     "chaining": (False, False),
     "log_level": ("INFO", 20),
     "restart": (
@@ -99,6 +108,7 @@ SAMPLES = {
     "name": ("a", "a"),
     "host": ("0.0.0.0", "0.0.0.0"),
     "checkpoint_dir": ("job", "job"),
+    "snapshot_store": ("s3://bucket/job", "s3://bucket/job"),
     "retention": (
         "delete-on-cancellation",
         ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION,
@@ -137,6 +147,8 @@ def test_every_setting_can_be_in_a_file(folder: Path, attribute: str):
         ('memory_bytes = "much"', "it is a size such as 512 mb"),
         ('checkpointing_mode = "often"', "it is one of exactly_once, at_least_once"),
         ("in_process = 7", "it is true or false"),
+        ('straggler_factor = "1,4"', "it is a number"),
+        ("straggler_factor = true", "it is a number"),
         ('restart = "sometimes"', "it is one of none, fixed-delay"),
         ('restart = "fixed-delay"', "needs attempts= and delay="),
         ('restart = "fixed-delay, tries=3"', "'tries=3' is no option of fixed-delay"),
@@ -187,6 +199,14 @@ def test_code_generation_is_switched_off_by_a_variable(text: str, monkeypatch: p
 )
 def test_a_restart_strategy_is_a_text(text: str, strategy: object):
     assert setting_value("restart", text) == strategy
+
+
+def test_a_factor_of_stragglers_is_a_number_above_1():
+    assert setting_value("straggler_factor", "2.5") == setting_value("straggler_factor", 2.5) == 2.5
+    JobConfig(straggler_factor=1.1).validate()
+    for factor in (1.0, float("nan")):
+        with pytest.raises(GraphError, match="straggler_factor must be greater than 1, not"):
+            JobConfig(straggler_factor=factor).validate()
 
 
 # ---- parameters of the job

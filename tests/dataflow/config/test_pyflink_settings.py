@@ -91,7 +91,9 @@ def test_a_checkpoint_storage_sets_the_folder(env: StreamExecutionEnvironment):
     with pytest.raises(GraphError, match="a checkpoint storage is a FileSystemCheckpointStorage"):
         config.set_checkpoint_storage("/tmp/job")  # type: ignore[arg-type]
     with pytest.raises(GraphError):
-        FileSystemCheckpointStorage("s3://bucket/job")
+        FileSystemCheckpointStorage("hdfs://name/job")
+    config.set_checkpoint_storage(FileSystemCheckpointStorage("s3://bucket/job"))
+    assert env.config.checkpoint_dir == "s3://bucket/job"
 
 
 def test_state_backends_are_accepted(env: StreamExecutionEnvironment):

@@ -52,6 +52,12 @@ class FakeJob(JobConnection):
     def savepoint(self) -> None:
         self.orders.append("savepoint")
 
+    def query(self, query: Any) -> None:
+        self.orders.append("query")
+
+    def profile(self) -> None:
+        pass
+
     def drain(self) -> None:
         """Do nothing."""
 

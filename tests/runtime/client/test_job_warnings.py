@@ -140,12 +140,12 @@ def test_a_submitted_job_that_is_restarted_shows_its_last_error(tmp_path: Path):
     folder.open()
     registry = JobRegistry(folder.jobs)
     record = JobRecord("1", "job")
-    runner = JobRunner(record, registry, None, None)  # type: ignore[arg-type]
-    runner.record_event(restarting())
+    runner = JobRunner(record, registry, "INFO")
+    runner.handle(restarting())
     assert record.error == "KeyError in operator 'Map' (record: 7)"
     assert record.restarts == 1
     assert "File 'job.py', line 3" in registry.log("1").read_text()
-    runner.record_event({"event": "finished", "stopped": False, "metrics": [DROPPED]})
+    runner.handle({"event": "finished", "stopped": False, "lineage": "", "metrics": [DROPPED]})
     assert record.error is None
     assert "3 late records were dropped by 'Window'" in registry.log("1").read_text()
     folder.close()

@@ -11,7 +11,7 @@ import trio.testing
 from penstock.runtime.control.admission import HANDSHAKE_SECONDS, Admission
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.handshake import client_handshake
-from penstock.runtime.system.transport import _serve
+from penstock.runtime.system.transport import serve_forever
 
 TOKEN = b"t" * 32
 
@@ -135,7 +135,7 @@ def test_a_listener_without_descriptors_goes_on_when_there_are_some() -> None:
             nursery.cancel_scope.cancel()
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_serve, handler, [FullListener(here)])
+            nursery.start_soon(serve_forever, handler, [FullListener(here)])
 
     on_virtual_time(main)
     assert len(served) == 1

@@ -34,18 +34,15 @@ from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.remote_channel import (
-    ReceivingHalf,
-    SendingHalf,
+    DataConnection,
     decode_header,
-    run_half,
 )
 from penstock.runtime.system.transport import SocketTransport
+from penstock.testing.simulation.machine import Machine
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
-from tests.simulation.processes import Machine
 from tests.simulation.run_program import program, run_program
 
 TOKEN = b"t" * 32
-BATCH = b"\x00\x00\x00\x00\x01payload"
 
 
 def input_channel() -> tuple[InputGate, InputChannel]:
@@ -148,13 +145,14 @@ def test_a_job_outlives_unknown_peers_and_malformed_frames() -> None:
             await trio.sleep(0.01)
         attempt = job._attempt
         assert attempt is not None
+        [region] = attempt._attempts.values()
         stranger = machine.process("stranger")
         silent = []
         for address in list(machine._network._listening):
             silent.append(await machine.connect(stranger, address))
             for frame in FRAMES.values():
                 stream = await machine.connect(stranger, address)
-                await (await client_handshake(stream, attempt.workers._token)).send(frame)
+                await (await client_handshake(stream, region.workers._token)).send(frame)
         for stream in silent:
             assert len(await stream.receive_some()) == 32
             assert await stream.receive_some() == b""
@@ -169,30 +167,52 @@ def test_a_job_outlives_unknown_peers_and_malformed_frames() -> None:
     assert closed == [3]  # of the JobManager, and of both workers
 
 
-@pytest.mark.parametrize("frame", [b"", b"\x07", b"\x00", b"\x01\xc1", b"\x01\x93\x01\x02\x03"])
+#: The link of the only channel, as frames have it.
+LINK = b"\x00\x00\x00\x00"
+
+
+async def lost_by(frame: bytes, connection: DataConnection) -> str:
+    """Return why a connection ends after a frame."""
+    here, there = trio.testing.memory_stream_pair()
+    lost: list[str] = []
+    await Frames(here).send(frame)
+    await connection.run(Frames(there), lost.append)
+    (reason,) = lost
+    return reason
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\x00",
+        b"\x07" + LINK,
+        b"\x00" + LINK,
+        b"\x01" + LINK + b"\xc1",
+        b"\x01" + LINK + b"\x93\x01\x02\x03",
+        b"\x02\x00\x00\x00\x05",
+    ],
+)
 def test_a_malformed_frame_of_a_sender_is_a_lost_connection(frame: bytes) -> None:
-    async def main() -> None:
-        here, there = trio.testing.memory_stream_pair()
-        lost: list[str] = []
-        await Frames(here).send(frame)
-        await run_half(ReceivingHalf(Frames(there), input_channel()[1]), lost.append)
-        (reason,) = lost
-        assert reason.startswith("a data connection broke: ")
-
-    trio.run(main)
+    connection = DataConnection()
+    connection.add_input(input_channel()[1])
+    assert trio.run(lost_by, frame, connection).startswith("a data connection broke: ")
 
 
-@pytest.mark.parametrize("frame", [b"", b"\x00", b"\x03\xc1", b"\x03\x92\xa1a\xa1b"])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\x00" + LINK,
+        b"\x03" + LINK + b"\xc1",
+        b"\x03" + LINK + b"\x92\xa1a\xa1b",
+        b"\x03\x00\x00\x00\x05\x93\x01\x01\x01",
+    ],
+)
 def test_a_malformed_frame_of_a_receiver_is_a_lost_connection(frame: bytes) -> None:
-    async def main() -> None:
-        here, there = trio.testing.memory_stream_pair()
-        lost: list[str] = []
-        await Frames(here).send(frame)
-        await run_half(SendingHalf(Frames(there), 4, lambda: None), lost.append)
-        (reason,) = lost
-        assert reason.startswith("a data connection broke: ")
-
-    trio.run(main)
+    connection = DataConnection()
+    connection.add_output(0, 4, lambda: None)
+    assert trio.run(lost_by, frame, connection).startswith("a data connection broke: ")
 
 
 def test_a_malformed_message_of_a_worker_is_a_lost_connection_with_the_reason() -> None:
@@ -225,7 +245,9 @@ def test_a_malformed_message_of_the_jobmanager_ends_the_worker_with_the_reason(
     async def script(job: JobManager, machine: Machine, events: list[dict[str, Any]]) -> None:
         while not any(event["event"] == "running" for event in events):
             await trio.sleep(0.01)
-        (stream,) = machine.processes[0].streams
+        # The JobManager's end of the worker's control connection.
+        stream = machine.processes[1].streams[0].peer
+        assert stream is not None
         await Frames(stream).send(b"\x05")
 
     ran = run_program(program(build, JobConfig(name="j")), script=script)

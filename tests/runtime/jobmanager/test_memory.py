@@ -15,7 +15,7 @@ from penstock.dataflow.config import JobConfig
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.jobmanager.reporting.job_history import KEPT
-from tests.simulation.processes import Machine
+from penstock.testing.simulation.machine import Machine
 from tests.simulation.run_program import Events, program, run_program
 
 MORE = 200

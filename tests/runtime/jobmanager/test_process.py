@@ -10,6 +10,8 @@ import pytest
 import trio
 import trio.testing
 
+from penstock.dataflow.config import JobConfig
+from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.requests import JobRequest, encode_job
 from penstock.runtime.jobmanager.job_settings import JobSettings
@@ -35,9 +37,9 @@ class Job:
     """A job that runs for a while."""
 
     def __init__(self, *_: Any) -> None:
-        self.plan = SimpleNamespace(operators=[], shown_names={})
-        self.code = SimpleNamespace(logging=None)
-        self.config = SimpleNamespace(name="counts", stop_timeout_seconds=600.0)
+        self.plan = ExecutionGraph((), (), 128)
+        self.code = SimpleNamespace(logging=None, folder="/")
+        self.config = JobConfig(name="counts", stop_timeout_seconds=600.0)
         self.stops = 0
 
     async def run(self) -> Outcome:
@@ -58,8 +60,9 @@ class Client:
         # A frame that is sent waits for its reader, as on a socket whose buffers are full.
         here, there = trio.testing.lockstep_stream_pair()
         self.frames = Frames(here)
+        self._there = Frames(there)
         self.server = JobServer(
-            Frames(there),
+            self._there,
             lambda host: None,
             signals=False,
             make_job=Job,  # type: ignore
@@ -70,7 +73,7 @@ class Client:
         async def serve() -> None:
             assert await self.server.run() == 0
             self.ended_at = trio.current_time()
-            await self.server._frames.aclose()
+            await self._there.aclose()
 
         nursery.start_soon(serve)
         options = asdict(JobSettings())

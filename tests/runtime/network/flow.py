@@ -86,9 +86,9 @@ class _Wire:
         self._channel, self.credits, self._window = channel, credits, credits
         self.desired_records = channel.desired_records
         self._listener: Callable[[], None] | None = None
-        ReceivingHalf(self, channel)  # type: ignore[arg-type]
+        ReceivingHalf(self._take, channel)
 
-    def send_now(self, _: bytes, payload: bytes) -> None:
+    def _take(self, _: bytes, payload: bytes) -> None:
         """Take a frame from the receiving half."""
         count, self.desired_records, self._window = msgpack.unpackb(payload)
         self.credits += count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.runtime.network.channel_log import EdgeIdentity
 from penstock.runtime.network.elements import Barrier, EndOfInput
 from penstock.runtime.network.output_channel import (
     LocalOutputChannel,
@@ -103,3 +104,24 @@ def test_a_remote_output_channel_waits_for_credits_and_keeps_the_order() -> None
     sender.credits += 1
     assert output.push()
     assert sender.sent == [[1], [2], 9]
+
+
+def test_a_barrier_overtakes_nothing_in_an_aligned_channel() -> None:
+    edge = EdgeIdentity("up", "down", 0, "broadcast", "up → down")
+    found = []
+    for aligned in (True, False):
+        gated = Gated(1, capacity=1)
+        output = LocalOutputChannel(gated.channels[0], 10)
+        output.set_identity(edge, 0, aligned)
+        for number in (1, 2):
+            output.buffer.append(number)
+            output.seal()
+        overtaken = [output.overtake(Barrier(1)), output.overtake(Barrier(1))]
+        output.push()
+        received = gated.drain()
+        output.push()
+        found.append(([len(one) for one in overtaken], received + gated.drain()))
+    assert found == [
+        ([0, 0], [(0, [1]), (0, [2]), (0, 1)]),
+        ([2, 0], [(0, 1), (0, [1]), (0, [2])]),
+    ]

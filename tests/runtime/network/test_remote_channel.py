@@ -19,18 +19,17 @@ from penstock.runtime.network.output_channel import (
     RemoteOutputChannel,
 )
 from penstock.runtime.network.remote_channel import (
-    ReceivingHalf,
+    DataConnection,
     SendingHalf,
     decode_header,
     encode_header,
-    run_half,
 )
 from penstock.runtime.task.batch_sizing import BatchSizer
 from penstock.snapshot.protocols.events import SnapshotKind
 from tests.runtime.network.channels import CODEC, Gated, shown
 
 TOKEN = b"t" * 32
-BATCH = b"\x00\x00\x00\x00\x01payload"
+BATCH = b"\x00" + b"\x00\x00\x00\x00" + b"\x00\x00\x00\x01payload"
 
 
 def input_channel() -> tuple[InputGate, InputChannel]:
@@ -48,25 +47,40 @@ def socket_streams() -> tuple[trio.SocketStream, trio.SocketStream]:
 async def connected(
     nursery: trio.Nursery, credits: int = 2
 ) -> tuple[SendingHalf, Gated, list[str], list[str]]:
-    here, there = trio.testing.memory_stream_pair()
+    """Return both ends of a channel, which is the only one of its connection."""
+    return await connected_by(nursery, *trio.testing.memory_stream_pair(), credits)
+
+
+async def connected_by(
+    nursery: trio.Nursery, here: trio.abc.Stream, there: trio.abc.Stream, credits: int
+) -> tuple[SendingHalf, Gated, list[str], list[str]]:
     gated = Gated(1, capacity=credits)
     woken: list[str] = []
     lost: list[str] = []
-    sending = SendingHalf(Frames(here), credits, lambda: woken.append("credit"))
-    receiving = ReceivingHalf(Frames(there), gated.channels[0])
-    nursery.start_soon(run_half, sending, lost.append)
-    nursery.start_soon(run_half, receiving, lost.append)
+    sender, receiver = DataConnection(), DataConnection()
+    sending = sender.add_output(0, credits, lambda: woken.append("credit"))
+    receiver.add_input(gated.channels[0])
+    nursery.start_soon(sender.run, Frames(here), lost.append)
+    nursery.start_soon(receiver.run, Frames(there), lost.append)
+    await trio.testing.wait_all_tasks_blocked()
     return sending, gated, woken, lost
+
+
+def receiver_of(channel: InputChannel) -> DataConnection:
+    """Return the connection of a worker that only receives."""
+    connection = DataConnection()
+    connection.add_input(channel)
+    return connection
 
 
 def test_a_sender_that_dies_within_a_frame_has_broken_its_connection() -> None:
     async def main() -> None:
         here, there = trio.testing.memory_stream_pair()
         lost: list[str] = []
-        half = ReceivingHalf(Frames(there), Gated(1).channels[0])
+        connection = receiver_of(Gated(1).channels[0])
         await here.send_all(b"\x00\x00\x00\x09half")
         await here.aclose()
-        await run_half(half, lost.append)
+        await connection.run(Frames(there), lost.append)
         assert lost == ["a data connection broke: the connection ended within a frame"]
 
     trio.run(main)
@@ -165,9 +179,9 @@ def test_a_task_that_becomes_slow_is_followed_before_the_next_batch() -> None:
 def test_the_loss_of_a_connection_is_told_and_a_cancel_is_not() -> None:
     async def main() -> list[str]:
         async with trio.open_nursery() as nursery:
-            sending, _, _, lost = await connected(nursery)
-            await trio.testing.wait_all_tasks_blocked()
-            await sending._frames.aclose()
+            here, there = trio.testing.memory_stream_pair()
+            _, _, _, lost = await connected_by(nursery, here, there, 2)
+            await here.aclose()
         return lost
 
     assert len(trio.run(main)) == 2
@@ -182,9 +196,43 @@ def test_the_loss_of_a_connection_is_told_and_a_cancel_is_not() -> None:
     assert trio.run(cancelled) == []
 
 
+def test_frames_wait_for_their_connection() -> None:
+    async def main() -> None:
+        here, there = trio.testing.memory_stream_pair()
+        gated = Gated(1)
+        sender, receiver = DataConnection(), receiver_of(gated.channels[0])
+        sending = sender.add_output(0, 2, lambda: None)
+        for payload in ("first", "second"):
+            sending.send_batch(CODEC.encode_batch([payload]), 1)
+        sending.send_marker(EndOfInput())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sender.run, Frames(here), str)
+            nursery.start_soon(receiver.run, Frames(there), str)
+            await trio.testing.wait_all_tasks_blocked()
+            assert [what for _, what in gated.drain()] == [["first"], ["second"], "end"]
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_a_frame_of_an_unknown_channel_breaks_the_connection() -> None:
+    async def main() -> None:
+        here, there = trio.testing.memory_stream_pair()
+        lost: list[str] = []
+        sender = DataConnection()
+        sender.add_output(4, 2, lambda: None).send_marker(EndOfInput())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sender.run, Frames(here), str)
+            await receiver_of(input_channel()[1]).run(Frames(there), lost.append)
+            nursery.cancel_scope.cancel()
+        (reason,) = lost
+        assert "a frame of kind 2 for link 4, which is not here" in reason
+
+    trio.run(main)
+
+
 def test_the_header_of_a_connection_round_trips_and_rubbish_is_refused() -> None:
-    id = ChannelId(3, 1, 2)
-    assert decode_header(encode_header(7, id)) == (7, id)
+    assert decode_header(encode_header(7, 3)) == (7, 3)
     for rubbish in (b"", b"\x01", b"\xff" * 20):
         with pytest.raises(ProtocolError, match=r"[hH]eader"):
             decode_header(rubbish)
@@ -202,7 +250,7 @@ def test_no_credit_is_written_after_its_connection_has_ended(tmp_path: Path) -> 
         for _ in range(4):
             await sender.send(BATCH)
         await sender.aclose()
-        await run_half(ReceivingHalf(Frames(there), channel), lost.append)
+        await receiver_of(channel).run(Frames(there), lost.append)
         assert lost == ["a data connection was closed by the other end"]
         number = there.socket.fileno()
         await there.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +11,12 @@ import trio.testing
 
 from penstock import WatermarkStrategy
 from penstock.dataflow.source import Read, SourceReader, Split
-from penstock.runtime.operators.source_input import SourceInput
+from penstock.runtime.operators.source_input import QUICK_SECONDS, SourceInput
 from penstock.runtime.operators.time.source_watermarks import (
     SourceWatermarks,
-    join_position,
 )
 from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.snapshot.metadata.split_positions import join_position
 from tests.runtime.network.channels import Clock
 
 
@@ -116,20 +117,49 @@ class Fed:
         self.woken += 1
 
 
-def test_a_source_input_requests_a_split_and_one_ahead_only_once() -> None:
+def test_a_source_input_requests_a_split_only_once() -> None:
     fed = Fed(Reader())
     assert fed.source.read(10) is None
     assert fed.source.read(10) is None
     assert fed.asked == 1
     fed.source.assign(Split("a", 3))
     assert rows(fed.source.read(10)) == [0, 1]
+    assert fed.asked == 1
+    assert rows(fed.source.read(10)) == [2]
     assert fed.asked == 2
     fed.source.assign(Split("b", 1))
-    assert rows(fed.source.read(10)) == [2]
     assert rows(fed.source.read(10)) == [0]
+    assert fed.asked == 3
     fed.source.no_more()
     assert fed.source.ended
-    assert fed.asked == 3
+
+
+def test_after_a_short_split_the_next_one_is_requested_early() -> None:
+    fed = Fed(Reader())
+    fed.source.assign(Split("a", 1))
+    fed.source.read(10)
+    fed.source.assign(Split("b", 3))
+    asked = fed.asked
+    fed.source.read(10)
+    assert fed.asked == asked + 1, "while b is read"
+    fed.source.assign(Split("c", 1))
+    assert [rows(fed.source.read(10)) for _ in range(2)] == [[2], [0]]
+
+
+def test_a_reader_whose_splits_take_long_holds_none_that_others_could_read() -> None:
+    fed = Fed(Reader())
+    fed.source.assign(Split("a", 1))
+    fed.clock.now += 2 * QUICK_SECONDS
+    fed.source.read(10)
+    assert fed.asked == 1, "it has none"
+    fed.source.assign(Split("b", 5))
+    for _ in range(2):
+        fed.source.read(10)
+        assert fed.source.open_splits == ["b"]
+        assert fed.asked == 1
+    fed.source.read(10)
+    assert fed.source.open_splits == []
+    assert fed.asked == 2
 
 
 def test_a_snapshot_has_the_position_after_the_last_emitted_batch() -> None:
@@ -232,3 +262,109 @@ def test_all_restored_splits_hold_the_watermark() -> None:
     assert rows(source.read(10)) == [501, 502]
     watermarks.emit_periodically(200)
     assert watermarks.watermark == 99
+
+
+# ---- complete snapshots
+
+
+class Noticing(Reader):
+    """Writes down the positions of complete snapshots."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noticed: list[Any] = []
+
+    def snapshot_completed(self, position: Any) -> None:
+        self.noticed.append((self.split.id, position))
+
+
+def test_a_reader_gets_its_position_in_each_complete_snapshot() -> None:
+    fed = Fed(reader := Noticing())
+    source = fed.source
+    source.assign(Split("a", 6))
+    source.capture(1)
+    source.snapshot_completed(1)
+    assert reader.noticed == [], "the reader has not opened the split"
+    source.read(10)
+    source.capture(2)
+    source.read(10)
+    source.capture(3)
+    source.capture(4)
+    source.snapshot_aborted(2)
+    source.snapshot_completed(2)
+    source.snapshot_completed(3)
+    assert reader.noticed == [("a", 4)]
+    source.assign(Split("b", 9))
+    source.read(10)
+    source.read(10)
+    assert reader.split.id == "b"
+    source.snapshot_completed(4)
+    assert reader.noticed == [("a", 4)], "the split of snapshot 4 has ended"
+    source.capture(5)
+    source.snapshot_completed(5)
+    assert reader.noticed == [("a", 4), ("b", 2)]
+
+
+def test_a_notice_has_the_position_without_the_watermarks() -> None:
+    reader = Noticing()
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    watermarks = SourceWatermarks(strategy, "source", 0, lambda: 0)
+    source = SourceInput(
+        lambda: reader, Clock(), lambda: None, lambda: None, watermarks, in_turns=False
+    )
+    source.restore([["a", 6, join_position(2, None)]])
+    source.read(0)
+    source.capture(1)
+    source.snapshot_completed(1)
+    assert reader.noticed == [("a", 2)]
+
+
+# ---- readers with a thread of their own
+
+
+class Received(SourceReader):
+    """Returns the records that a thread has put into a list."""
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self.reads = 0
+
+    def use_wake(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+
+    def open(self, split: Split, position: Any) -> None:
+        pass
+
+    def read(self, max_records: int) -> Read:
+        self.reads += 1
+        records = [self.received.pop(0) for _ in range(min(max_records, len(self.received)))]
+        return Read(records, 0, wait_seconds=0.0 if records else math.inf)
+
+
+def test_a_reader_wakes_the_task_from_another_thread() -> None:
+    async def main() -> None:
+        reader, woken = Received(), trio.Event()
+        source = source_input(reader, Clock(), wake=lambda: woken.set())
+        source.assign(Split("only"))
+        assert rows(source.read(10)) == []
+        assert source.wake_at == math.inf
+        for _ in range(3):
+            assert source.read(10) is None
+        assert reader.reads == 1, "an idle reader is left alone"
+
+        def receive() -> None:
+            reader.received += [1, 2]
+            reader.wake()
+
+        await trio.to_thread.run_sync(receive)
+        await woken.wait()
+        assert rows(source.read(10)) == [1, 2]
+
+    reader = Received()
+
+    async def make() -> None:
+        source_input(reader, Clock())
+
+    trio.run(main)
+    trio.run(make)
+    reader.wake()  # The event loop has ended: nothing happens.

@@ -251,6 +251,15 @@ def test_batches_by_column_and_by_row_hold_the_same(batch: list[Any]) -> None:
 
 @settings(max_examples=sized(100, 1000), deadline=None)
 @given(st.lists(values, max_size=4) | uniform_batches)
+def test_many_values_are_decoded_as_each_is(batch: list[Any]) -> None:
+    codec = Codec(TypeRegistry(CLASSES))
+    encoded = codec.encode_values(batch)
+    values = codec.decode_values(encoded)
+    assert list(map(repr, values)) == [repr(codec.decode_value(data)) for data in encoded]
+
+
+@settings(max_examples=sized(100, 1000), deadline=None)
+@given(st.lists(values, max_size=4) | uniform_batches)
 def test_many_values_are_encoded_as_each_is(batch: list[Any]) -> None:
     codec = Codec(TypeRegistry(CLASSES))
     assert codec.encode_values(batch) == [codec.encode_value(value) for value in batch]

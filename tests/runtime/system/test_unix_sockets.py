@@ -49,11 +49,12 @@ def test_the_sockets_of_a_job_lie_in_one_folder_that_the_first_process_removes()
     assert not Path(path).parent.exists()
 
 
-def test_sockets_of_earlier_attempts_are_removed_and_no_others():
+def test_sockets_of_an_ended_attempt_are_removed_and_no_others():
     manager = UnixSockets()
     with _bound(manager, "gang") as gang, _bound(manager, "jm.9") as path:
         with _bound(UnixSockets(beside=path), "w0.9") as killed:
             assert Path(path).is_socket()
+        manager.remove(9)
         with (
             _bound(manager, "jm.73") as again,
             _bound(UnixSockets(beside=again), "w0.73") as worker,

@@ -18,8 +18,8 @@ class Recorder:
     def __init__(self, chain: int, is_source: bool, calls: list[tuple[Any, ...]]) -> None:
         self.is_source = is_source
         self.last_snapshot = 0
-        self.task = self._recording((chain, 0), calls, ("inject", "end_input"))
-        self.task.snapshots = self._recording((chain, 0), calls, ("abort",))
+        names = ("inject", "end_input", "snapshot_aborted")
+        self.task = self._recording((chain, 0), calls, names)
         self.wake = lambda: calls.append((chain, "wake"))
         self.expect_barrier = lambda number: calls.append((chain, "expect_barrier", number))
         self.snapshot_over = lambda number: calls.append((chain, "snapshot_over", number))
@@ -54,7 +54,7 @@ def test_barriers_are_injected_into_sources_and_expected_by_other_tasks() -> Non
 def test_an_aborted_snapshot_reaches_all_tasks_and_wakes_them() -> None:
     calls: list[tuple[Any, ...]] = []
     slot(calls).execute(m.Abort(3))
-    names = ("abort", 3), ("snapshot_over", 3), ("wake",)
+    names = ("snapshot_aborted", 3), ("snapshot_over", 3), ("wake",)
     assert calls == [(chain, *name) for chain in (0, 1) for name in names]
 
 

@@ -216,7 +216,7 @@ def test_the_command_line_passes_the_level_on(monkeypatch, tmp_path):
     monkeypatch.setattr("trio.run", lambda _: None)
     for arguments in (["--log-level", "debug"], []):
         CliRunner().invoke(main, ["jobmanager", "--dir", str(tmp_path), *arguments])
-    assert [arguments[-1] for arguments in seen] == ["DEBUG", "INFO"]
+    assert [arguments[4] for arguments in seen] == ["DEBUG", "INFO"]
     command = JobOptions("run", "job.py", log_level="DEBUG").resume_command()
     assert command == "penstock run job.py --log-level DEBUG --resume"
 
@@ -233,10 +233,10 @@ def test_the_life_of_a_job_is_logged():
     stream = configured("%(levelname)s %(message)s")
     logging.root.setLevel(logging.DEBUG)
     log = JobLog("words")
-    log.record(JobStarted(7, []))
+    log.record(JobStarted(7, [], {}, {}))
     log.record(Resumed(4, "", 0))
     log.record(WorkersStarted([8, 9]))
-    log.record(JobSnapshotCompleted({"number": 5, "duration_ms": 12.3}))
+    log.record(JobSnapshotCompleted({"number": 5, "duration_ms": 12.3}, []))
     log.record(JobSnapshotAborted(6, "the disk is full"))
     log.record(Restarting(JobError("it broke"), 0.1))
     log.record(WorkersStarted([10, 11]))

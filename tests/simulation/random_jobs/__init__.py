@@ -5,10 +5,9 @@
 * `shapes.py`: what a job does with its input, each shape with the output that it must have.
 * `job.py`: draws a job: its sources, its shape, its sinks.
 * `settings.py`: draws the modes and the settings of each run.
-* `disturbance.py`: draws what is killed or stopped, and when.
-* `runner.py`: runs a case to its end, over as many runs as it takes.
+* `runner.py`: runs a case to its end, with the faults of `penstock.testing.simulation`.
 * `caches.py`: programs with a cached stream, which are executed several times.
 * `tally.py`: adds up cases, and says what they were worth.
 
-`python -m tests.soak.random_jobs` runs many cases, and one of them again by its seed.
+`python -m tests.simulation.random_jobs` runs many cases, and one of them again by its seed.
 """

@@ -26,9 +26,9 @@ from penstock.dataflow.streams import DataStream
 from penstock.runtime.control.job_code import JobCode, pack
 from penstock.runtime.control.record_class_search import record_classes
 from penstock.runtime.jobmanager.jobmanager import JobManager
-from tests.simulation.databases import closing_databases
+from penstock.testing.simulation.databases import closing_databases
+from penstock.testing.simulation.machine import Machine
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink, PacedSource
-from tests.simulation.processes import Machine
 from tests.simulation.random_jobs.functions import Count
 from tests.simulation.random_jobs.runner import CaseResult
 from tests.simulation.random_jobs.settings import MODES, draw_config
@@ -107,7 +107,8 @@ class _Executor:
                     self.result.happened["stops"] += 1
                     job.stop()
                     return
-                self.result.happened[f"{what}s killed"] += 1
+                who = "JobManager" if what == "jobmanager" else what
+                self.result.happened[f"kills of a {who}"] += 1
                 (living[0] if what == "jobmanager" else self.rng.choice(living[1:])).kill()
 
 
@@ -141,7 +142,7 @@ class _Case:
         self._executor = _Executor(rng, result)
         self._ledger_number = seed
         self._cached: Any = self._stream().map(Computed(seed)).uid("computed").cache()
-        result.description = f"cached: {self._count} numbers, {self._keys} keys, {self._timed}"
+        result.job = f"cached: {self._count} numbers, {self._keys} keys, {self._timed}"
 
     def _stream(self) -> DataStream:
         rng, count = self._rng, self._count

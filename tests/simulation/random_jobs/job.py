@@ -12,13 +12,15 @@ import trio
 
 from penstock.connectors import GeneratorSource
 from penstock.dataflow.environment import StreamExecutionEnvironment
+from penstock.dataflow.sink import Sink
 from penstock.dataflow.streams import DataStream
+from penstock.testing.connectors import FakeTargetSink
 from tests.simulation.job import LedgerSink, PacedSource
 from tests.simulation.random_jobs.shapes import SHAPES, Choices
-from tests.simulation.random_jobs.sources import EndlessSource
+from tests.simulation.random_jobs.sources import ASIDE, EndlessSource
 from tests.simulation.random_jobs.windows import in_order
 
-__all__ = ["EndlessJob", "FiniteJob", "RandomJob", "draw_job"]
+__all__ = ["EndlessJob", "FiniteJob", "RandomJob", "draw_job", "system_name"]
 
 #: The numbers of the second source begin here.
 SECOND = 1000
@@ -43,6 +45,7 @@ class FiniteJob:
         beside: the second source goes past the shape and comes to the same last task, slowly. So
             the shape's input ends, and its hooks run, while other tasks go on.
         batch: the job runs in batch mode.
+        region: a source of its own is counted without a path to the rest.
     """
 
     ledger: int
@@ -58,6 +61,7 @@ class FiniteJob:
     second_sink: bool
     beside: bool
     batch: bool
+    region: bool
     endless = False
 
     @property
@@ -91,7 +95,19 @@ class FiniteJob:
         out.sink_to(LedgerSink(self.ledger)).uid("sink")
         if self.second_sink:
             second = stream.map(lambda i: ("input", i)).uid("input")
-            second.sink_to(LedgerSink(self.ledger)).uid("second sink")
+            second.sink_to(second_sink(self.ledger)).uid("second sink")
+
+        if self.region:
+            self._add_region(env)
+
+    def _add_region(self, env: StreamExecutionEnvironment) -> None:
+        """Count the numbers of another source by their remainder."""
+        source = GeneratorSource(lambda i: i, self.count, 300.0, clock=trio.current_time)
+        ones = env.from_source(source, None, "region").uid("region").map(lambda i: (i % 3, 1))
+        keyed = ones.uid("region ones").key_by(lambda pair: pair[0])
+        counts = keyed.reduce(lambda a, b: (a[0], a[1] + b[1])).uid("region counts")
+        named = counts.map(lambda pair: ("region", *pair)).uid("region names")
+        named.sink_to(LedgerSink(self.ledger)).uid("region sink")
 
     def _source(self, env: StreamExecutionEnvironment, number: int) -> DataStream:
         first, count, name = SECOND * number, self.count, f"source {number}"
@@ -118,6 +134,11 @@ class FiniteJob:
             expected += Counter(("input", i) for i in self.inputs)
         if self.beside:
             expected += Counter(("beside", i) for i in range(self.count))
+        if self.region:
+            totals = Counter(i % 3 for i in range(self.count))
+            for rest, total in totals.items():
+                counts = [total] if self.batch else range(1, total + 1)
+                expected += Counter(("region", rest, count) for count in counts)
         return expected
 
 
@@ -142,8 +163,14 @@ class EndlessJob:
 
     def build(self, env: StreamExecutionEnvironment, fuse: bool) -> None:
         """Put the program together, with operators fused or not."""
-        source = EndlessSource(self.splits, 0.01, self.blocking)
+        aside = self.ledger % 2 == 0
+        source = EndlessSource(self.splits, 0.01, self.blocking, aside)
         stream = env.from_source(source, None, "endless").uid("endless")
+        if aside:
+            beside = stream.get_side_output(ASIDE)
+            # Half of these jobs send the side output to other tasks before it comes back.
+            beside = beside.rebalance() if self.ledger % 4 else beside
+            stream = stream.union(beside.map(lambda r: r).uid("aside"))
         if self.keyed:
             # The count must keep sizer with the index, or a record was lost or came twice.
             keyed = stream.key_by(lambda r: r[0]).map(lambda r: (r[0], r[1])).uid("map")
@@ -165,6 +192,16 @@ class EndlessJob:
         for split, index in output:
             last[split] = max(last[split], index + 1)
         return Counter((split, index) for split, end in last.items() for index in range(end))
+
+
+def second_sink(ledger: int) -> Sink[Any]:
+    """Return the second sink of a job: in half of all jobs, it publishes by transactions."""
+    return FakeTargetSink(system_name(ledger)) if ledger % 2 else LedgerSink(ledger)
+
+
+def system_name(ledger: int) -> str:
+    """Return the name of the transactional system of a job."""
+    return f"random job {ledger}"
 
 
 RandomJob = FiniteJob | EndlessJob
@@ -203,4 +240,5 @@ def draw_job(
         second_sink=rng.random() < 0.3,
         beside=sources == 2 and rng.random() < 0.5,
         batch=batch,
+        region=rng.random() < 0.4,
     )

@@ -3,40 +3,38 @@
 from __future__ import annotations
 
 import random
-import tempfile
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import trio
-import trio.testing
 
 from penstock.dataflow.errors import GraphError, PenstockError
-from penstock.runtime.jobmanager.job_settings import JobSettings
-from penstock.runtime.jobmanager.jobmanager import JobManager
-from penstock.runtime.jobmanager.restart_backoff import MAX_FAILURES_AT_START
-from penstock.snapshot.storage.store import Store
-from tests.simulation.cluster import HookedDiskFiles
-from tests.simulation.databases import closing_databases
+from penstock.testing.connectors import FakeSystem
+from penstock.testing.simulation.faults import FAULTS, Fault, draw_faults
+from penstock.testing.simulation.machine import Machine
+from penstock.testing.simulation.simulated_cluster import SimulatedCluster
+from penstock.testing.simulation.simulated_run import SimulatedRun
 from tests.simulation.job import LEDGERS, Ledger
-from tests.simulation.processes import KILLED, Killed, Machine, Process
-from tests.simulation.random_jobs.disturbance import Fault, Moment, draw_faults, draw_kinds
-from tests.simulation.random_jobs.job import RandomJob, draw_job
+from tests.simulation.random_jobs.job import RandomJob, draw_job, system_name
 from tests.simulation.random_jobs.settings import BATCH, draw_config, draw_modes
 from tests.simulation.run_program import program
-from tests.simulation.scheduler import seed_scheduler
 
 __all__ = ["CaseResult", "run_case"]
 
-#: The last of so many runs is not disturbed.
-RUNS = 8
-#: Virtual seconds after which a run counts as hung.
-DEADLINE_SECONDS = 60.0
 #: A split of an endless source has gone on when it gave so many records in the last run.
 PROGRESS = 5
+#: The values of a job's fields with which it has fewer operators, or simpler ones.
+PLAIN: dict[str, Any] = {
+    "second_sink": False,
+    "beside": False,
+    "apart": False,
+    "sources": 1,
+    "spread": "",
+    "blocking": False,
+    "keyed": False,
+}
 
 
 @dataclass
@@ -46,25 +44,29 @@ class CaseResult:
     Arguments:
         seed: of everything.
         modes: the modes that it had to draw from.
-        description: of the job.
+        job: what was run.
         lost, doubled: records that are missing, or there too often.
         late: records that were late, in a job of which none may be.
         repeats: records may be repeated, as documented: a run with at least once had a failure.
         hung: a run did not end.
         crashes: exceptions that nothing expected.
+        faults: the kinds of faults that could happen.
+        violations: what must hold after each step, and did not.
         happened: kills, stops, resumes, restarts and the like, by name.
         log: what happened, in order.
     """
 
     seed: int
     modes: list[str]
-    description: str
+    job: Any
     lost: Counter[Any] = field(default_factory=Counter)
     doubled: Counter[Any] = field(default_factory=Counter)
     late: Counter[Any] = field(default_factory=Counter)
     repeats: bool = False
     hung: bool = False
     crashes: list[BaseException] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
     log: list[str] = field(default_factory=list)
 
@@ -77,11 +79,16 @@ class CaseResult:
     def right(self) -> bool:
         """Return whether the output is what was promised."""
         doubled = self.doubled and not self.repeats
-        return not (self.lost or doubled or self.late or self.hung or self.crashes)
+        wrong = self.lost or doubled or self.late or self.hung or self.crashes or self.violations
+        return not wrong
 
 
 def run_case(
-    seed: int, modes: Sequence[str] | None = None, shapes: Collection[str] = ()
+    seed: int,
+    modes: Sequence[str] | None = None,
+    shapes: Collection[str] = (),
+    faults: Collection[str] = tuple(FAULTS),
+    plain: Collection[str] = (),
 ) -> CaseResult:
     """Run the case of a seed.
 
@@ -89,45 +96,71 @@ def run_case(
         seed: of everything.
         modes: to draw from; drawn as well if it is None.
         shapes: to draw from; all if there are none.
+        faults: the kinds of faults, from `FAULTS`.
+        plain: the fields of the drawn job that are replaced by those of `PLAIN`.
     """
     rng = random.Random(seed)
     drawn = draw_modes(rng)
     modes = list(modes or drawn)
     ledger = LEDGERS[seed] = Ledger(rng=random.Random(seed))
+    system = FakeSystem(system_name(seed), failure_rate=0.03, seed=seed)
     job = draw_job(rng, seed, modes == [BATCH], shapes)
-    case = _Case(rng, job, ledger, CaseResult(seed, modes, str(job)))
-    seed_scheduler(seed)
-    shm = Path("/dev/shm")
+    job = replace(job, **{field: PLAIN[field] for field in plain if hasattr(job, field)})
+    result = CaseResult(seed, modes, job)
+    case = _Case(rng, job, ledger, result, system, faults)
     try:
-        with (
-            closing_databases(),
-            tempfile.TemporaryDirectory(dir=str(shm) if shm.is_dir() else None) as folder,
-        ):
-            case.folder = folder
-            trio.run(case.main, clock=trio.testing.MockClock(autojump_threshold=0))
-    except BaseException as error:
-        if not isinstance(error, Exception | BaseExceptionGroup):
-            raise
-        case.result.crashes.append(error)
+        with system:
+            case.execute()
+    except Exception as error:
+        result.crashes.append(error)
     finally:
         del LEDGERS[seed]
-    output = ledger.output()
+    result.happened, result.log = case.happened, case.trace
+    result.violations = case.invariants.violations
+    case.count("faults of a target", system.faults.total())
+    output = ledger.output() + Counter(map(tuple, system.records))
     expected = job.expected(output, case.parallelism)
     late = Counter({record: output.pop(record) for record in list(output) if record[0] == "late"})
-    case.result.lost, case.result.doubled = expected - output, output - expected
-    if case.result.repeats:
+    result.lost, result.doubled = expected - output, output - expected
+    if result.repeats:
         # With at least once, a restored watermark may be ahead of records that are read again.
         # These have been in their windows before, or they would be lost.
-        case.result.doubled += late
+        result.doubled += late
         # With repeated records the last counts are higher, and take the place of the right ones.
-        for record in [record for record in case.result.lost if "end" in record]:
-            del case.result.lost[record]
+        for record in [record for record in result.lost if "end" in record]:
+            del result.lost[record]
     else:
-        case.result.late = late
-    return case.result
+        result.late = late
+    return result
 
 
-class _Case:
+def shrunk(result: CaseResult, modes: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """Return with which faults, and with which plain fields, a case still goes wrong.
+
+    Arguments:
+        result: a case that went wrong.
+        modes: the modes that it had to draw from.
+    """
+    faults, plain = list(result.faults), list[str]()
+    # Fewer kinds of faults make another run. So few are tried first, and then one less.
+    for few in ([], *([kind] for kind in result.faults)):
+        if not run_case(result.seed, modes, faults=few).right:
+            faults = few
+            break
+    for kind in faults if len(faults) > 1 else []:
+        fewer = [one for one in faults if one != kind]
+        if not run_case(result.seed, modes, faults=fewer).right:
+            faults = fewer
+    for name, value in PLAIN.items():
+        if getattr(result.job, name, value) == value:
+            continue
+        more = [*plain, name]
+        if not run_case(result.seed, modes, faults=faults, plain=more).right:
+            plain = more
+    return faults, plain
+
+
+class _Case(SimulatedCluster):
     """The runs of one case, one after the other.
 
     Arguments:
@@ -135,89 +168,151 @@ class _Case:
         job: what is run.
         ledger: where its output goes.
         result: is filled in.
+        system: where the output of a transactional sink goes.
+        faults: the kinds of faults that may happen.
     """
 
-    folder = ""
+    deadline_seconds = 60.0
 
     def __init__(
-        self, rng: random.Random, job: RandomJob, ledger: Ledger, result: CaseResult
+        self,
+        rng: random.Random,
+        job: RandomJob,
+        ledger: Ledger,
+        result: CaseResult,
+        system: FakeSystem,
+        faults: Collection[str],
     ) -> None:
-        self._rng, self._job, self.ledger, self.result = rng, job, ledger, result
+        # Most cases have a few kinds of faults, so that each of them has its effect.
+        drawn = [kind for kind in FAULTS if kind in faults and kind not in ("slot", "store")]
+        kinds = [kind for kind in drawn if rng.random() < _SHARES.get(kind, 0.4)]
+        # With a fixed shape, the output depends on the parallelism.
+        slots = random.Random(f"slots {result.seed}").random() < _SHARES["slot"]
+        if "slot" in faults and slots and not job.fixed:
+            kinds.append("slot")
+        # A file that is damaged in the folder comes from the store again, and is not refused.
+        stores = random.Random(f"stores {result.seed}")
+        if "store" in faults and "corrupt" not in kinds and stores.random() < _SHARES["store"]:
+            kinds.append("store")
+        delay = rng.choice([0.001, 0.004, 0.008])
+        super().__init__(
+            result.seed,
+            rng,
+            delay if "delay" in kinds else 0.001,
+            torn="torn" in kinds,
+            disk_failures=rng.choice([0.005, 0.02]) if "disk" in kinds else 0.0,
+            store_failures=stores.choice([0.0, 0.02, 0.1]) if "store" in kinds else None,
+        )
+        if "decline" in kinds:
+            ledger.stage_failures, ledger.commit_failures = 0.03, 0.03
+        self._job, self.ledger, self.result = job, ledger, result
+        self.system, self._kinds = system, kinds
+        result.faults = kinds
         self.batch = result.modes == [BATCH]
-        self._kinds = draw_kinds(rng)
-        self._delay = rng.choice([0.001, 0.004, 0.008])
         self.parallelism, self._fuse = rng.choice([1, 2, 2, 2, 3]), True
         #: With which the newest snapshot is known to be restored.
         self._fits = self.parallelism, self._fuse
+        self._mode, self._before = "", Counter[int]()
 
-    async def main(self) -> None:
-        """Run the job until it is over."""
-        async with trio.open_nursery() as nursery:
-            machine = Machine(self._rng, nursery, self._delay)
-            for number in range(RUNS):
-                faults = draw_faults(self._rng, self._kinds, self.batch)
-                run = _Run(self, machine, faults if number < RUNS - 1 else [])
-                over = await run.to_its_end(resume=number > 0, last=number == RUNS - 1)
-                self.result.crashes += machine.crashes
-                if over or not self._goes_on():
-                    break
-                for process in machine.processes:
-                    process.kill()
-                await trio.sleep(0.3)
-                self._change(run)
-            else:
-                self.result.hung = True
-            for process in machine.processes:
-                process.kill()
-            await trio.sleep(0.5)
-            nursery.cancel_scope.cancel()
+    # ---- each run
 
-    def _goes_on(self) -> bool:
-        return not (self.result.hung or self.result.crashes)
+    def next_program(self, number: int, last: bool) -> tuple[bytes, list[Fault]]:
+        """Return the program of the next run, and what happens to it."""
+        rng = self.rng
+        faults = draw_faults(rng, self._kinds, rng.choice([0, 1, 1, 2, 3]), self.batch)
+        if last:
+            self.system.failure_rate = 0.0
+            self.ledger.stage_failures = self.ledger.commit_failures = 0.0
+        mode = rng.choice(self.result.modes)
+        if self._job.endless and last:
+            mode = "exactly once"  # with which nothing is in flight when it is stopped
+        declines = "decline" in self._kinds
+        config = draw_config(
+            rng,
+            mode,
+            self.parallelism,
+            self.folder,
+            self._delay_seconds,
+            declines,
+            loses_slots="slot" in self._kinds,
+        )
+        self.log(f"{mode}, parallelism {self.parallelism}, fused {self._fuse}, {config}")
+        self._mode, self._before = mode, self._progress
+        return program(lambda env: self._job.build(env, self._fuse), config), faults
 
-    def _change(self, run: _Run) -> None:
-        """Draw how the program differs in the next run."""
-        rng, before = self._rng, (self.parallelism, self._fuse)
-        if run.refused:
+    def on_run(self, run: SimulatedRun) -> None:
+        """Connect the ledger and the target with a run."""
+        self.ledger.on_commit = run.comes
+        self.system.hook = lambda step: run.comes(_STEPS.get(step, step))
+
+    async def beside(self, run: SimulatedRun) -> None:
+        """Stop an endless job when all of its splits have gone on."""
+        if self._job.endless:
+            # A fault may wait for a moment that does not come, such as another start.
+            patience = trio.current_time() + 0.5
+            while not self._went_on or (run.left and trio.current_time() < patience):
+                await trio.sleep(0.01)
+            run.stop()
+
+    def is_over(self, run: SimulatedRun, last: bool) -> bool:
+        """Return whether the job is over; draw how the program differs in the next run."""
+        result, outcome = self.result, run.outcome
+        if self._mode == "at least once" and run.failed:
+            result.repeats = True
+        if run.hung:
+            result.hung = True
+            return True
+        refused = isinstance(outcome, GraphError) and "end_input has run in some" in str(outcome)
+        if isinstance(outcome, PenstockError) and not refused and not run.excused:
+            result.crashes.append(outcome)
+            return True
+        if not (outcome is None or isinstance(outcome, PenstockError)):
+            if not self._job.endless:
+                if not outcome.stopped:
+                    return True
+            # What is in flight comes out when the job is resumed.
+            elif self._went_on and not run.in_flight and not self._output_is_ahead:
+                return True
+        self._change(run, refused)
+        return False
+
+    def did_not_end(self) -> None:
+        """Note that the job has not ended in its last run."""
+        self.result.hung = True
+
+    def ended(self, machine: Machine) -> None:
+        """Note what has crashed."""
+        self.result.crashes += machine.crashes
+
+    def _change(self, run: SimulatedRun, refused: bool) -> None:
+        rng, before = self.rng, (self.parallelism, self._fuse)
+        if refused:
             self.parallelism, self._fuse = self._fits
             return
         if run.running:
             self._fits = before
-        if not self._job.fixed and rng.random() < 0.7:
+        rescaled = "rescale" in self._kinds and rng.random() < 0.8
+        if rescaled and not self._job.fixed:
             self.parallelism = rng.choice([1, 2, 2, 3])
         if rng.random() < 0.3:
             self._fuse = not self._fuse
         self.count("rescaled", self.parallelism != before[0])
 
-    def count(self, what: str, often: int = 1) -> None:
-        """Note that something happened."""
-        self.result.happened[what] += often
-
-    def make(self, last: bool) -> tuple[bytes, str]:
-        """Return the program of the next run, and its mode."""
-        mode = self._rng.choice(self.result.modes)
-        if self.endless and last:
-            mode = "exactly once"  # with which nothing is in flight when it is stopped
-        rng, folder = self._rng, self.folder
-        config = draw_config(rng, mode, self.parallelism, folder, self._delay)
-        self.log(f"{mode}, parallelism {self.parallelism}, fused {self._fuse}, {config}")
-        return program(lambda env: self._job.build(env, self._fuse), config), mode
-
-    def log(self, what: str) -> None:
-        """Note what happens, for a failure."""
-        self.result.log.append(what)
-
-    def went_on(self, before: Counter[int]) -> bool:
-        """Return whether all splits of an endless source have given more than `before`."""
-        now = self._job.progress(self.ledger.output())
-        return all(now[n] >= before[n] + PROGRESS for n in range(self._job.splits))
+    # ---- endless jobs
 
     @property
-    def endless(self) -> bool:
-        """Return whether the job ends only when it is stopped."""
-        return self._job.endless
+    def _progress(self) -> Counter[int]:
+        """Return how far each split of an endless source has come."""
+        return self._job.progress(self.ledger.output()) if self._job.endless else Counter()
 
-    def output_is_ahead(self) -> bool:
+    @property
+    def _went_on(self) -> bool:
+        """Return whether all splits of an endless source have given more in this run."""
+        now = self._progress
+        return all(now[n] >= self._before[n] + PROGRESS for n in range(self._job.splits))
+
+    @property
+    def _output_is_ahead(self) -> bool:
         """Return whether a repeating job was stopped before records that are already output.
 
         With repeated records, a snapshot may hold output of one subtask that is ahead of the
@@ -226,195 +321,19 @@ class _Case:
         output = self.ledger.output()
         return self.result.repeats and bool(self._job.expected(output, self.parallelism) - output)
 
-    @property
-    def progress(self) -> Counter[int]:
-        """Return how far each split of an endless source has come."""
-        return self._job.progress(self.ledger.output()) if self.endless else Counter()
 
-    def choose(self, processes: list[Process]) -> list[Process]:
-        """Return one of these, or none if there is none."""
-        return [self._rng.choice(processes)] if processes else []
-
-
-class _Run:
-    """One JobManager, its workers, and what happens to them.
-
-    Arguments:
-        case: it belongs to.
-        machine: runs all processes.
-        faults: what happens, in this order.
-    """
-
-    def __init__(self, case: _Case, machine: Machine, faults: list[Fault]) -> None:
-        self._case, self._machine, self._faults = case, machine, faults
-        self._process = machine.process("jobmanager")
-        self._job: JobManager | None = None
-        self._outcome: Any = None
-        self._in_flight = 0
-        #: How often what a fault may wait for has happened.
-        self._moments = Counter[str]()
-        #: The fault that happens next, and how often its moment must have come.
-        self._aimed: Fault | None = None
-        self._wanted, self._struck = 0, trio.Event()
-        case.ledger.on_commit = self._committing
-        self._failed = self._stopping = False
-        self._kills_before_start = 0
-        self.running = self.refused = False
-
-    async def to_its_end(self, *, resume: bool, last: bool) -> bool:
-        """Run it; return whether the job is over."""
-        case = self._case
-        blob, mode = case.make(last)
-        before = case.progress
-        case.count("resumes", resume)
-        self._machine.start(self._process, partial(self._main, blob, resume))
-        with trio.move_on_after(DEADLINE_SECONDS) as limit:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._disturb, before)
-                await self._process.ended.wait()
-                nursery.cancel_scope.cancel()
-        case.log(f"{trio.current_time():.3f} ended: {_words(self._outcome)}")
-        if limit.cancelled_caught:
-            case.result.hung = True
-            return True
-        if mode == "at least once" and self._failed:
-            case.result.repeats = True
-        return self._is_over(before)
-
-    def _is_over(self, before: Counter[int]) -> bool:
-        outcome = self._outcome
-        if isinstance(outcome, GraphError) and "end_input has run in some" in str(outcome):
-            self.refused = True
-            return False
-        # A failure while the job is being stopped may end it, and it can be resumed. So does the
-        # last of several failures before the job has begun.
-        excused = (
-            self._process.how == KILLED
-            or (self._stopping and self._failed)
-            or self._kills_before_start >= MAX_FAILURES_AT_START
-        )
-        if isinstance(outcome, PenstockError) and not excused:
-            self._case.result.crashes.append(outcome)
-            return True
-        if outcome is None or isinstance(outcome, PenstockError):
-            return False
-        if self._case.endless:
-            # What is in flight comes out when the job is resumed.
-            went_on = self._case.went_on(before)
-            return went_on and not self._in_flight and not self._case.output_is_ahead()
-        return not outcome.stopped
-
-    async def _main(self, blob: bytes, resume: bool) -> None:
-        files = HookedDiskFiles()
-
-        def hook(operation: str, path: Path) -> None:
-            if operation == "make_folder" and path.parent.name == "checkpoints":
-                self._comes("create")
-            elif operation == "link" and path.name == "manifest":
-                self._comes("publish")
-            if self._process.dead:
-                raise Killed
-
-        files.hook = hook
-        self._process.on_kill.append(files.release)
-        self._job = JobManager(
-            blob,
-            self._machine.system(self._process),
-            JobSettings(resume="newest" if resume else None),
-            lambda event: self._observe(event.to_wire()),
-            lambda root: Store(root, files, trio.current_time),
-        )
-        try:
-            self._outcome = await self._job.run()
-        except PenstockError as error:
-            self._outcome = error
-
-    def _observe(self, event: dict[str, Any]) -> None:
-        if self._process.dead:
-            return
-        what, case = event["event"], self._case
-        if what == "snapshot":
-            self._in_flight = event["log_records"]
-            case.count("snapshots")
-            self._comes("snapshot")
-        elif what == "running":
-            self.running = True
-            self._comes("running")
-        elif what == "restarting":
-            self._failed = True
-            case.count("restarts")
-        elif what == "aborted":
-            case.count("aborted snapshots")
-        if what in ("resumed", "restarted"):
-            case.count("logs restored", event["log_records"] > 0)
-        if what != "types":
-            told = {key: value for key, value in event.items() if key in _TOLD}
-            case.log(f"{trio.current_time():.3f} {told}")
-
-    # ---- disturbances
-
-    async def _disturb(self, before: Counter[int]) -> None:
-        for fault in self._faults:
-            self._struck, self._wanted = trio.Event(), self._moments[fault.moment] + fault.count
-            self._aimed = fault
-            if fault.count:
-                await self._struck.wait()
-            if not fault.count or fault.delay_seconds:
-                await trio.sleep(fault.delay_seconds)
-                self._strike(fault)
-        if self._case.endless and not self._process.dead:
-            while not self._case.went_on(before):
-                await trio.sleep(0.01)
-            self._stop()
-
-    def _comes(self, moment: Moment) -> None:
-        """Count a moment. If a fault waits for it, it happens, at once or after its delay."""
-        self._moments[moment] += 1
-        fault = self._aimed
-        if fault is not None and fault.count and self._moments[fault.moment] >= self._wanted:
-            self._aimed = None
-            if not fault.delay_seconds:
-                self._strike(fault)
-            self._struck.set()
-
-    def _committing(self, moment: str) -> None:
-        """Count what a committer does. It does no more if its JobManager is killed meanwhile."""
-        self._comes("commit" if moment == "commit" else "committed")
-        if self._process.dead:
-            raise Killed
-
-    def _stop(self) -> None:
-        if self._job is not None:
-            self._case.count("stops")
-            self._stopping = True
-            self._job.stop()
-
-    def _strike(self, fault: Fault) -> None:
-        case = self._case
-        living = [process for process in self._machine.processes if not process.dead]
-        workers = [process for process in living if process is not self._process]
-        if fault.what == "stop":
-            self._stop()
-            return
-        victims = {
-            "worker": case.choose(workers),
-            "all workers": workers,
-            "jobmanager": [self._process],
-        }[fault.what]
-        for process in victims:
-            case.log(f"{trio.current_time():.3f} kill {process.name}")
-            case.count("jobmanagers killed" if process is self._process else "workers killed")
-            self._failed = True
-            process.kill()
-        self._kills_before_start += not self.running
-
-
-_TOLD = ("event", "number", "kind", "reason", "cause", "log_records", "text")
-
-
-def _words(outcome: Any) -> str:
-    if outcome is None:
-        return "killed"
-    if isinstance(outcome, Exception):
-        return repr(outcome)[:300]
-    return "stopped" if outcome.stopped else "done"
+#: The part of the cases that have a kind of faults, if it is not 0.4.
+_SHARES = {
+    "kill": 0.75,
+    "stop": 0.75,
+    "delay": 0.6,
+    "rescale": 0.8,
+    "corrupt": 0.1,
+    "disk": 0.1,
+    "slot": 0.25,
+    "store": 0.25,
+}
+#: The kinds of faults after which no job is restarted. So nothing may be repeated.
+_CALM = {"slow", "delay", "clock", "savepoint", "read", "rescale"}
+#: The moments of a transactional target, by its steps.
+_STEPS = {"answer": "committed"}

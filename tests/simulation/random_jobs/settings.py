@@ -11,6 +11,11 @@ from penstock.dataflow.config import (
     RuntimeExecutionMode,
 )
 from penstock.dataflow.config.cold_store import ColdStoreKind
+from penstock.dataflow.config.restart_scope import RestartScope
+from penstock.testing.simulation.simulated_job import (
+    HEARTBEAT_SECONDS,
+    HEARTBEAT_TIMEOUT_SECONDS,
+)
 
 __all__ = ["BATCH", "MODES", "draw_config", "draw_modes"]
 
@@ -40,9 +45,25 @@ def draw_modes(rng: random.Random) -> list[str]:
 
 
 def draw_config(
-    rng: random.Random, mode: str, parallelism: int, folder: str, delay: float
+    rng: random.Random,
+    mode: str,
+    parallelism: int,
+    folder: str,
+    delay: float,
+    declines: bool = False,
+    loses_slots: bool = False,
 ) -> JobConfig:
-    """Draw settings that make much happen in little time, with the mean delay of messages."""
+    """Draw settings that make much happen in little time.
+
+    Arguments:
+        rng: of all choices.
+        mode: one of `MODES`.
+        parallelism: of the job.
+        folder: the checkpoint folder.
+        delay: the mean delay of messages, in seconds.
+        declines: snapshots may time out.
+        loses_slots: the job goes on with fewer workers if some cannot be started.
+    """
     checkpointing_mode, timeout = MODES[mode]
     return JobConfig(
         name="random",
@@ -52,11 +73,15 @@ def draw_config(
         checkpoint_interval_seconds=rng.choice([0.02, 0.04, 0.1]),
         checkpointing_mode=checkpointing_mode,
         aligned_checkpoint_timeout_seconds=timeout,
-        checkpoint_timeout_seconds=rng.choice([60 * delay, 60.0, 60.0, 60.0]),
+        checkpoint_timeout_seconds=rng.choice([15 * delay, 40 * delay, 60.0]) if declines else 60.0,
         tolerable_failures=1_000_000,
         retained=rng.choice([1, 2]),
         inline_threshold=rng.choice([0, 0, 1 << 20]),
+        heartbeat_seconds=HEARTBEAT_SECONDS,
+        heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_SECONDS,
         restart=RestartStrategy("fixed_delay", None, 0.0),
+        # The times of work are invented, so that no task is really slow.
+        straggler_window_seconds=0.0,
         batch_records=rng.choice([1, 4, 64]),
         channel_batches=rng.choice([1, 2]),
         buffer_timeout_seconds=rng.choice([0.0, 0.005]),
@@ -65,4 +90,7 @@ def draw_config(
         # With the smaller one, entries are evicted all the time.
         memory_bytes=rng.choice([512 << 20, 1 << 12]),
         runtime_mode=RUNTIME_MODES[mode == BATCH],
+        restart_scope=rng.choice(list(RestartScope)),
+        restart_reactive=loses_slots,
+        restart_slot_timeout_seconds=rng.choice([0.02, 0.1]) if loses_slots else 10.0,
     )

@@ -467,6 +467,14 @@ SHAPES = {
     "event time request loop": Shape(
         async_functions.event_time_loop, _visited_later, looped=True, weight=3
     ),
+    "batched requests": Shape(async_functions.batched_requests, _each_later, weight=3),
+    "timed batched requests": Shape(async_functions.timed_batched_requests, _each_later, weight=3),
+    "batched request loop": Shape(
+        async_functions.batched_loop, _all_visited, looped=True, weight=3
+    ),
+    "event time batched request loop": Shape(
+        async_functions.batched_event_time_loop, _visited_later, looped=True, weight=3
+    ),
     "tumbling": Shape(_tumbling, _members),
     "sessions": Shape(_sessions, _members),
     "sliding": Shape(_sliding, _in_windows, source_times=None),

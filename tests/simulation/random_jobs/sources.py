@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.source import (
     ListEnumerator,
     Read,
@@ -15,7 +16,10 @@ from penstock.dataflow.source import (
     SplitEnumerator,
 )
 
-__all__ = ["EndlessSource"]
+__all__ = ["ASIDE", "EndlessSource"]
+
+#: The side output of the source.
+ASIDE = OutputTag[tuple[int, int]]("aside")
 
 
 @dataclass
@@ -26,12 +30,18 @@ class EndlessSource(Source):
         splits: how many there are.
         pause_seconds: between two reads of a split.
         blocking: read in threads.
+        aside: every third record comes out at the side output `ASIDE`.
     """
 
     splits: int
     pause_seconds: float
     blocking: bool
+    aside: bool = False
     bounded = False
+
+    @property
+    def side_output_tags(self) -> tuple[OutputTag, ...]:
+        return (ASIDE,) if self.aside else ()
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         return ListEnumerator([Split(str(number), number) for number in range(self.splits)])
@@ -50,6 +60,13 @@ class _EndlessReader(SourceReader):
 
     def read(self, max_records: int) -> Read:
         end = self._next + min(max_records, 2)
-        records = [(self._split, index) for index in range(self._next, end)]
+        aside = self._source.aside
+        records, beside = [], []
+        for index in range(self._next, end):
+            record = (self._split, index)
+            if aside and index % 3 == 0:
+                beside.append((ASIDE, record))
+            else:
+                records.append(record)
         self._next = end
-        return Read(records, end, wait_seconds=self._source.pause_seconds)
+        return Read(records, end, False, self._source.pause_seconds, beside)

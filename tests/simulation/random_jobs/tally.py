@@ -12,14 +12,21 @@ __all__ = ["Tally", "describe"]
 
 #: What must have happened in a hundred programs at least, or they were not worth much.
 WORTH = {
-    "workers killed": 30,
-    "jobmanagers killed": 4,
+    "kills of a worker": 30,
+    "kills of a JobManager": 4,
     "stops": 12,
     "resumes": 20,
     "restarts": 20,
     "rescaled": 4,
-    "logs restored": 4,
+    "logs restored": 3,
     "snapshots": 300,
+    "pauses": 3,
+    "cuts": 3,
+    "stops of the machine": 3,
+    "savepoints": 3,
+    "fewer slots": 1,
+    "requests to the object store": 200,
+    "resumes on new machines": 1,
 }
 
 
@@ -51,7 +58,7 @@ class Tally:
         self.doubled[mode] += bool(result.doubled) and not result.repeats
         self.late[mode] += bool(result.late)
         self.hung[mode] += result.hung
-        self.crashed[mode] += bool(result.crashes)
+        self.crashed[mode] += bool(result.crashes or result.violations)
         self.happened += result.happened
         if not result.right:
             self.failed.append(result.seed)
@@ -76,7 +83,7 @@ class Tally:
         return {
             what: self.happened[what]
             for what, least in WORTH.items()
-            if self.happened[what] < least * share
+            if self.happened[what] < int(least * share)
         }
 
     def summary(self) -> str:
@@ -104,19 +111,28 @@ class Tally:
         return "\n".join([*lines, happened])
 
 
-def describe(result: CaseResult) -> str:
-    """Return how a case went wrong, and the command that runs it again."""
-    what = [result.description, *result.log]
+def describe(result: CaseResult, smaller: tuple[list[str], list[str]] | None = None) -> str:
+    """Return how a case went wrong, and the command that runs it again.
+
+    Arguments:
+        result: the case.
+        smaller: the faults, and the plain fields, with which it still goes wrong.
+    """
+    what = [str(result.job), *result.log]
+    what += [f"does not hold: {text}" for text in result.violations]
     what += [f"crash: {error!r}"[:500] for error in result.crashes]
-    return "\n  ".join(
-        [
-            f"seed {result.seed} ({result.mode}): lost {result.lost.total()}, doubled "
-            f"{result.doubled.total()}, late {result.late.total()}, hung {result.hung}, "
-            f"crashes {len(result.crashes)}",
-            *what,
-            f"lost {dict(result.lost.most_common(3))}",
-            f"doubled {dict(result.doubled.most_common(3))}",
-            f"run it again: python -m tests.soak.random_jobs --seed {result.seed} "
-            "--cases 1 --verbose",
-        ]
-    )
+    command = f"python -m tests.simulation.random_jobs --seed {result.seed} --verbose"
+    lines = [
+        f"seed {result.seed} ({result.mode}): lost {result.lost.total()}, doubled "
+        f"{result.doubled.total()}, late {result.late.total()}, hung {result.hung}, "
+        f"crashes {len(result.crashes)}",
+        *what,
+        f"lost {dict(result.lost.most_common(3))}",
+        f"doubled {dict(result.doubled.most_common(3))}",
+        f"run it again: {command}",
+    ]
+    if smaller is not None:
+        faults, plain = smaller
+        small = f"{command} --faults {','.join(faults) or 'none'}"
+        lines.append(f"run less: {small}" + (f" --plain {','.join(plain)}" if plain else ""))
+    return "\n  ".join(lines)

@@ -32,6 +32,8 @@ from penstock.snapshot.coordination.coordinator import (
     SavepointRequested,
     StopRequested,
     TaskInputEnded,
+    TasksLost,
+    TasksReturned,
     Tick,
 )
 from penstock.snapshot.protocols.events import SnapshotKind
@@ -368,6 +370,75 @@ def test_time_never_goes_back() -> None:
     assert c.next_tick() == 69.0
 
 
+S_LOST, S_BACK = TasksLost(frozenset("s")), TasksReturned(frozenset("s"), range(200, 210))
+
+
+def with_one_snapshot() -> Coordinator:
+    c = coordinator()
+    handle(c, Tick(10.0), *acknowledge(1), Published(1))
+    return c
+
+
+def test_lost_tasks_abort_the_snapshot_in_flight_and_do_not_count_as_its_failure() -> None:
+    c = with_one_snapshot()
+    assert handle(c, Tick(20.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
+    [aborted] = handle(c, S_LOST)
+    assert isinstance(aborted, AbortSnapshot) and aborted.number == 2
+    assert c.failures == 0
+
+
+def test_checkpoints_do_without_lost_tasks_until_they_return() -> None:
+    c = with_one_snapshot()
+    handle(c, S_LOST)
+    assert handle(c, Tick(20.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
+    assert c.members == {"t"}
+    with pytest.raises(ProtocolError, match="without its barrier"):
+        c.handle(Acknowledged("s", 2))
+    assert handle(c, Acknowledged("t", 2)) == [PublishSnapshot(2)]
+    handle(c, Published(2), S_BACK)
+    assert handle(c, Tick(30.0)) == [InjectBarriers(200, SnapshotKind.CHECKPOINT)]
+    assert c.members == {"s", "t"}
+
+
+def test_the_first_checkpoint_and_the_last_and_savepoints_wait_for_lost_tasks() -> None:
+    c = coordinator()
+    assert handle(c, S_LOST, Tick(50.0)) == [] and c.next_tick() is None
+    assert handle(c, S_BACK) == [InjectBarriers(200, SnapshotKind.CHECKPOINT)]
+    for request, kind in [
+        (SavepointRequested(), SnapshotKind.SAVEPOINT),
+        (StopRequested(), SnapshotKind.FINAL),
+    ]:
+        c = with_one_snapshot()
+        assert handle(c, S_LOST, request, Tick(50.0)) == [] and c.next_tick() is None
+        assert handle(c, S_BACK) == [InjectBarriers(200, kind)]
+
+
+def test_no_checkpoint_begins_while_all_tasks_are_lost() -> None:
+    c = with_one_snapshot()
+    assert handle(c, S_LOST, TasksLost(frozenset("t")), Tick(50.0)) == []
+    assert handle(c, S_BACK) == [InjectBarriers(200, SnapshotKind.CHECKPOINT)]
+
+
+def test_tasks_that_are_lost_while_the_manifest_is_written_have_their_part_in_it() -> None:
+    c = coordinator()
+    handle(c, Tick(10.0), *acknowledge(1))
+    assert handle(c, S_LOST) == []
+    assert handle(c, Published(1)) == [CompleteSnapshot(1)]
+
+
+def test_lost_tasks_have_to_end_again() -> None:
+    c = with_one_snapshot()
+    handle(c, TaskInputEnded("s"), S_LOST, TaskInputEnded("t"), S_BACK)
+    assert c.state is CoordinatorState.WAITING
+    assert handle(c, TaskInputEnded("s")) == [InjectBarriers(200, SnapshotKind.FINAL)]
+
+
+def test_numbers_that_were_reserved_before_tasks_returned_are_not_used() -> None:
+    c = with_one_snapshot()
+    handle(c, S_LOST, S_BACK, NumbersReserved(range(100, 110)), NumbersReserved(range(210, 212)))
+    assert c._numbers == [*range(200, 212)]
+
+
 def test_impossible_events_are_refused() -> None:
     c = coordinator()
     handle(c, Tick(10.0))
@@ -414,6 +485,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.ended: set[str] = set()
         self.stopping = False
         self.kinds: dict[int, SnapshotKind] = {}
+        self.lost: set[str] = set()
+        self.members: set[str] = set()
+        self.has_whole = False
 
     def handle(self, event: CoordinatorEvent) -> None:
         for command in self.c.handle(event):
@@ -436,9 +510,13 @@ class AnyOrder(RuleBasedStateMachine):
                 self.injected.append(number)
                 self.kinds[number] = kind
                 self.in_flight, self.acknowledged = number, set()
+                self.members = set(self.tasks) - self.lost
+                assert self.members
+                if self.lost:
+                    assert self.has_whole and kind is SnapshotKind.CHECKPOINT
             case PublishSnapshot(number):
                 assert number == self.in_flight
-                assert self.acknowledged == set(self.tasks), "only when all have acknowledged"
+                assert self.acknowledged == self.members, "only when all have acknowledged"
                 assert number not in self.aborted
                 self.publishing = number
             case CompleteSnapshot(number) | FinishJob(number):
@@ -446,6 +524,7 @@ class AnyOrder(RuleBasedStateMachine):
                 assert number not in self.aborted
                 assert isinstance(command, FinishJob) == (self.kinds[number] is SnapshotKind.FINAL)
                 self.completed.append(number)
+                self.has_whole |= self.members == set(self.tasks)
                 if isinstance(command, FinishJob):
                     self.finished.append(number)
                 self.in_flight = self.publishing = None
@@ -468,7 +547,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.in_flight is not None and self.publishing is None)
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
-        missing = sorted(set(self.tasks) - self.acknowledged)
+        missing = sorted(self.members - self.acknowledged)
         task = data.draw(st.sampled_from(missing))
         self.acknowledged.add(task)
         assert self.in_flight is not None
@@ -499,8 +578,25 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(task=st.sampled_from(tasks))
     def end(self, task: str) -> None:
-        self.ended.add(task)
-        self.handle(TaskInputEnded(task))
+        if task not in self.lost:
+            self.ended.add(task)
+            self.handle(TaskInputEnded(task))
+
+    @rule(task=st.sampled_from(tasks))
+    def lose(self, task: str) -> None:
+        if task not in self.lost:
+            self.lost.add(task)
+            self.ended.discard(task)
+            self.handle(TasksLost(frozenset([task])))
+
+    @precondition(lambda self: self.lost)
+    @rule(data=st.data())
+    def bring_back(self, data: st.DataObject) -> None:
+        task = data.draw(st.sampled_from(sorted(self.lost)))
+        self.lost.discard(task)
+        numbers = range(self.next_number, self.next_number + 10)
+        self.next_number += 10
+        self.handle(TasksReturned(frozenset([task]), numbers))
 
     @precondition(lambda self: self.reserving)
     @rule()
@@ -517,7 +613,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(seconds=st.floats(0.0, 3.0))
     def want(self, seconds: float) -> None:
         self.handle(CheckpointRequested(seconds))
-        if self.in_flight is None and not self.finished:
+        if self.in_flight is None and not self.finished and not self.lost:
             due = self.c.next_tick()
             # The pause of one second after the last one is all that it waits for besides.
             assert due is not None and due <= self.now + max(seconds, 1.0)
@@ -531,7 +627,7 @@ class AnyOrder(RuleBasedStateMachine):
     def it_ends_at_most_once_and_never_sticks(self) -> None:
         assert len(self.finished) <= 1
         due = self.stopping or self.ended == set(self.tasks)
-        if due and not self.finished:
+        if due and not self.finished and not self.lost:
             # Something is on its way: a snapshot, or the numbers for one.
             assert self.in_flight is not None or self.reserving
         assert len(set(self.completed)) == len(self.completed)

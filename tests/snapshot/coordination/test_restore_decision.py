@@ -12,6 +12,7 @@ from penstock.snapshot.coordination.restore_decision import (
     Refuse,
     RestoreNewest,
     decide_resume,
+    repeated_request,
 )
 from penstock.snapshot.metadata.manifest import (
     Manifest,
@@ -137,3 +138,22 @@ def test_a_path_without_a_snapshot_is_refused() -> None:
 
 def test_a_request_that_means_nothing_is_refused() -> None:
     assert "'oldest'" in refusal(decide_resume("oldest", [], None, fresh_lineage="new"))
+
+
+def test_a_run_that_has_a_snapshot_already_goes_on_from_its_newest_one() -> None:
+    """Its JobManager was started again, and the user's request is that of the first start."""
+
+    def infos(*lineages: str) -> list[SnapshotInfo]:
+        return [
+            SnapshotInfo(SnapshotNumber(number), published=True, lineage=lineage)
+            for number, lineage in enumerate(lineages, 5)
+        ]
+
+    for request in (None, 5, "../other/checkpoints/5", NEWEST):
+        # A fork of snapshot 5 has no snapshot of its own yet, and snapshot 6 is not one of it.
+        assert repeated_request(request, infos("old", "old"), "fork") == request
+        assert repeated_request(request, infos("old", "old", "fork"), "fork") == NEWEST
+        assert repeated_request(request, [], "fork") == request
+        unknown = [*infos("fork"), aborted(8)]
+        assert repeated_request(request, unknown, "fork") == NEWEST
+        assert repeated_request(request, [*unknown, damaged(9)], "fork") == request

@@ -23,7 +23,6 @@ import trio
 
 from penstock import JobConfig, PenstockError, StreamExecutionEnvironment
 from penstock.connectors import GeneratorSource
-from penstock.connectors.spark.saved_state import find_state, read_part
 from penstock.dataflow.errors import GraphError, ProtocolError
 from penstock.dataflow.functions import KeyedProcessFunction
 from penstock.dataflow.state import ValueStateDescriptor
@@ -33,12 +32,13 @@ from penstock.runtime.jobmanager.snapshots.record_classes import RecordClasses
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_serializers import UnsupportedTypeError
 from penstock.runtime.serialization.type_registry import TypeRegistry
+from penstock.saved.state_parts import find_state, read_part
 from penstock.snapshot.coordination.compatibility import Verdict
 from penstock.snapshot.coordination.schema_compatibility import compare_schemas
 from penstock.snapshot.metadata.annotations import includes, text_of
 from penstock.snapshot.metadata.schema import RecordSchema
+from penstock.testing.simulation.machine import Machine
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
-from tests.simulation.processes import Machine
 from tests.simulation.run_program import program, run_program
 from tests.snapshot.metadata.test_manifest_format import GOLDEN_2
 

@@ -30,7 +30,7 @@ from tests.simulation.programs import Tally, check_case, draw_program
 from tests.simulation.tasks import REAL, Compiled, Kit, Violation
 from tests.sizes import sized
 
-CASES = int(os.environ.get("PENSTOCK_CASES", sized(3_000, 40_000)))
+CASES = int(os.environ.get("PENSTOCK_CASES", sized(1_500, 40_000)))
 FIRST = int(os.environ.get("PENSTOCK_SEED", "0"))
 #: Schedules of each program.
 SCHEDULES = 4

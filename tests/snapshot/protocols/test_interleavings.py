@@ -5,13 +5,13 @@ before their barriers, and restoring it and running the rest gives what an undis
 and *terminates* (no order of events leaves anything waiting for ever).
 
 Method: the real compiler, factory, channels, gates, outputs, partitioners, tasks, source feeds,
-protocols, keyed state and persisters are driven one step at a time. A depth-first search tries
-every choice at every point: which task makes its next step, whether its cut is written now, at
-which source the barrier arrives, whether the snapshot is given up now, and which task hears of it
-first. States that were met before are not entered again; the number of distinct interleavings
-that this covers is counted over the graph of states. Bounds: up to 5 tasks, 1 or 2 records per
-source, 1 or 2 barriers, at most one abort, channels of capacity 1 with one record per batch; but
-in one scenario a cut is written in the step that takes it.
+protocols, keyed state and persisters are driven one step at a time. A search tries every choice at
+every point: which task makes its next step, whether its cut is written now, at which source the
+barrier arrives, whether the snapshot is given up now, and which task hears of it first. States that
+were met before are not entered again; the number of distinct interleavings that this covers is
+counted over the graph of states. Bounds: up to 5 tasks, 1 or 2 records per source, 1 or 2 barriers,
+at most one abort, channels of capacity 1 with one record per batch; but in one scenario a cut is
+written in the step that takes it.
 """
 
 from __future__ import annotations

@@ -36,11 +36,11 @@ from penstock.snapshot.protocols.events import (
     UnblockChannels,
 )
 from penstock.snapshot.protocols.synchronous import SynchronousProtocol
+from penstock.testing.simulation.machine import Machine
 from tests.simulation.execution import Violation
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.mode_jobs import abandoned, jobs
 from tests.simulation.mode_model import Mode, ModeModel
-from tests.simulation.processes import Machine
 from tests.simulation.run_program import Events, program, run_program
 from tests.snapshot.protocols.driven import DrivenProtocol
 

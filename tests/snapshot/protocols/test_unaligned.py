@@ -113,6 +113,48 @@ def test_an_urgent_barrier_is_not_waited_with() -> None:
     assert Driven("ab", "", align_first=True).announced("a", urgent=True) == cut(1, "ab")
 
 
+class WithBroadcast(Driven):
+    """The inputs a and b, and the broadcast inputs c and d."""
+
+    def __init__(self, align_first: bool = False) -> None:
+        super().__init__("abcd", "", align_first)
+        self.protocol.aligned = frozenset("cd")
+
+
+def test_the_cut_waits_for_the_barriers_of_broadcast_inputs_and_for_no_others() -> None:
+    task = WithBroadcast()
+    assert task.announced("a") == task.announced("c") == []
+    assert task.barrier("c") == [BlockChannel("c")]
+    assert task.barrier("a") == [BlockChannel("a")]
+    # The barrier of b is not there yet, or waits behind records.
+    assert task.both("d") == [*cut(1, "b"), UnblockChannels(("c", "a"))]
+    assert task.announced("b") == [EndLog(1)]
+    assert task.protocol.phase is Phase.IDLE
+
+
+@pytest.mark.parametrize("urgent", [False, True], ids=["time is over", "an urgent barrier"])
+def test_it_waits_for_them_also_when_it_has_waited_long_enough(urgent: bool) -> None:
+    task = WithBroadcast(align_first=True)
+    assert task.both("a") == [StartAlignmentTimer(1), BlockChannel("a")]
+    task.both("c")
+    late = task.announced("d", urgent=True) if urgent else task.handle(AlignmentTimedOut(1))
+    assert late == []
+    assert task.both("d") == [*cut(1, "b"), UnblockChannels(("a", "c"))]
+    aligning = WithBroadcast(align_first=True)
+    for channel in "abc":
+        aligning.both(channel)
+    assert aligning.both("d") == [*aligned(1, ""), UnblockChannels(("a", "b", "c"))]
+
+
+def test_a_snapshot_that_waits_for_broadcast_inputs_is_given_up() -> None:
+    task = WithBroadcast()
+    task.both("c")
+    assert task.abort(1) == [UnblockChannels(("c",))]
+    assert task.both("d") == []
+    assert task.both("d", 2) == [BlockChannel("d")]
+    assert task.both("c", 3) == [UnblockChannels(("d",)), BlockChannel("c")]
+
+
 def test_a_higher_barrier_gives_up_the_lower_snapshot() -> None:
     task = Driven()
     task.announced("a")

@@ -11,7 +11,7 @@ import msgpack
 
 from penstock.dataflow.graph.keys import canonical
 from penstock.snapshot.metadata.handles import KeyedHandle
-from penstock.snapshot.state import KeyedBackend
+from penstock.snapshot.state import KeyedBackend, run_at_once
 from penstock.snapshot.state.cold.database import DatabaseEngine
 from penstock.snapshot.state.rocksdb.database import ROCKSDB
 from penstock.snapshot.state.sqlite.database import SQLITE, SqliteDatabase
@@ -94,19 +94,8 @@ TIGHT_SQLITE = DatabaseEngine(
 )
 
 
-def drive(work):
-    """Drives `work` to its end and returns its result."""
-    try:
-        step = next(work)
-        while True:
-            try:
-                result = None if step is None else step()
-            except Exception as error:
-                step = work.throw(error)
-            else:
-                step = work.send(result)
-    except StopIteration as stop:
-        return stop.value
+#: Drives slow work to its end, and returns its result.
+drive = run_at_once
 
 
 def fill(backend: KeyedBackend, count: int, value: Callable[[int], Any] = lambda i: i) -> None:

@@ -17,8 +17,8 @@ from penstock import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from penstock.connectors.spark.saved_state import find_state, read_part
 from penstock.dataflow.graph.keys import canonical
+from penstock.saved.state_parts import find_state, read_part
 from penstock.snapshot.metadata.handles import OperatorHandle
 from penstock.snapshot.metadata.manifest import (
     Manifest,

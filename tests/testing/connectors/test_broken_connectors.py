@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,15 @@ from typing import Any
 
 import pytest
 
-from penstock import Batch, PollingSource, Split, SplitPoller, TransactionalSink
+from penstock import Batch, OutputTag, PollingSource, Split, SplitPoller, TransactionalSink
 from penstock.dataflow.sink import Sink, WriterContext
 from penstock.dataflow.source import SplitEnumerator
-from penstock.testing.connectors import Nonconformity, SinkConformance, SourceConformance
+from penstock.testing.connectors import (
+    Nonconformity,
+    SinkConformance,
+    SourceConformance,
+    nonconformity,
+)
 
 # ---- sources
 
@@ -80,6 +86,21 @@ class PositionIsChanged(Polled):
             return self.shared
 
 
+class RestoredPositionIsChanged(Polled):
+    class poller(ListPoller):
+        def __init__(self, records: list[Any]) -> None:
+            super().__init__(records)
+            self.place = {"next": 0}
+
+        def seek(self, position: Any) -> None:
+            self.place = position or self.place
+            super().seek(self.place["next"])
+
+        def position(self) -> Any:
+            self.place["next"] = self.next
+            return dict(self.place)
+
+
 class PositionIsNotPlain(Polled):
     class poller(ListPoller):
         def seek(self, position: Any) -> None:
@@ -127,6 +148,22 @@ class CursorOfAllReaders(Polled):
             self.cursors[self.records[0]] = value
 
 
+class FileInACycle:
+    def __init__(self) -> None:
+        self.files, self.cycle = os.pipe(), self
+
+    def __del__(self) -> None:
+        for file in self.files:
+            os.close(file)
+
+
+class LeavesAFileToTheCollector(Polled):
+    class poller(ListPoller):
+        def __init__(self, records: list[Any]) -> None:
+            super().__init__(records)
+            self.file = FileInACycle()
+
+
 class CannotCloseTwice(Polled):
     class poller(ListPoller):
         def close(self) -> None:
@@ -137,6 +174,22 @@ class WatermarkWithoutTheFlag(Polled):
     class poller(ListPoller):
         def watermark(self) -> int:
             return 5
+
+
+class SideOutputWithoutATag(Polled):
+    class poller(ListPoller):
+        def take_side_output(self) -> Any:
+            return [(OutputTag("bad"), "a record")]
+
+
+class SideOutputOfSomeReads(Polled):
+    """Has a record at the side output only if a read ends behind the second record."""
+
+    side_output_tags = (OutputTag("bad"),)
+
+    class poller(ListPoller):
+        def take_side_output(self) -> Any:
+            return [(OutputTag("bad"), self.next)] if self.next == 2 else []
 
 
 class CannotBeSent(Lists):
@@ -182,14 +235,18 @@ SOURCES: list[Any] = [
     PositionTooFar,
     PositionTooNear,
     PositionIsChanged,
+    RestoredPositionIsChanged,
     PositionIsNotPlain,
     SeekIsIgnored,
     TooManyRecords,
     AnotherOrderEachTime,
     LastReadIsLost,
     CursorOfAllReaders,
+    LeavesAFileToTheCollector,
     CannotCloseTwice,
     WatermarkWithoutTheFlag,
+    SideOutputWithoutATag,
+    SideOutputOfSomeReads,
     CannotBeSent,
     ForgetsSplits,
     AssignsAgain,
@@ -224,7 +281,8 @@ def test_a_source_without_a_fault_passes():
 
 
 @pytest.mark.parametrize("broken", SOURCES)
-def test_a_broken_source_fails(broken: Any):
+def test_a_broken_source_fails(broken: Any, monkeypatch):
+    monkeypatch.setattr(nonconformity, "_END_SECONDS", 0)
     error = failure(source_tests(broken))
     assert error is not None
     # Errors of the source itself are raised as they are.
@@ -372,6 +430,13 @@ class ChangesRecords(Stored):
         return writer
 
 
+class LeavesAFileToTheCollectorAsASink(Stored):
+    def create_writer(self, context: WriterContext) -> Any:
+        writer: Any = super().create_writer(context)
+        writer.file = FileInACycle()
+        return writer
+
+
 class PublishesWhenItCloses(Stored):
     def create_writer(self, context: WriterContext) -> Any:
         writer: Any = super().create_writer(context)
@@ -396,6 +461,7 @@ SINKS: list[Any] = [
     RemembersTheLastCommitOnly,
     PayloadIsNotPlain,
     ChangesRecords,
+    LeavesAFileToTheCollectorAsASink,
     PublishesWhenItCloses,
 ]
 
@@ -417,5 +483,6 @@ def test_a_sink_without_a_fault_passes(sink: Any):
 
 
 @pytest.mark.parametrize("broken", SINKS)
-def test_a_broken_sink_fails(broken: Any):
+def test_a_broken_sink_fails(broken: Any, monkeypatch):
+    monkeypatch.setattr(nonconformity, "_END_SECONDS", 0)
     assert failure(sink_tests(broken)) is not None

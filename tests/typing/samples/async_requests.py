@@ -2,7 +2,13 @@
 
 from typing import reveal_type
 
-from penstock import AsyncDataStream, AsyncFunction, StreamExecutionEnvironment
+from penstock import (
+    AsyncDataStream,
+    AsyncFunction,
+    BatchedFunction,
+    RequestCache,
+    StreamExecutionEnvironment,
+)
 
 env = StreamExecutionEnvironment.get_execution_environment()
 numbers = env.from_collection([1, 2, 3])
@@ -32,3 +38,31 @@ reveal_type(asked)  # R: DataStream[tuple[int, str]]
 blocked = AsyncDataStream.unordered_wait(numbers, block, 1000, run_in="threads")
 reveal_type(blocked)  # R: DataStream[bool]
 AsyncDataStream.ordered_wait(numbers, of_text, 1000)  # E: has incompatible type
+
+
+class Embed(BatchedFunction[str, list[float]]):
+    def invoke_batch(self, values: list[str]) -> list[list[float]]:
+        return [[value.size] for value in values]  # E: "str" has no attribute "size"
+
+
+async def names(values: list[int]) -> list[str]:
+    return [str(value) for value in values]
+
+
+def parts(values: list[int]) -> list[list[bool]]:
+    return [[value > 0] for value in values]
+
+
+def both(value: int, name: str) -> tuple[int, str]:
+    return value, name
+
+
+texts = env.from_collection(["a"])
+reveal_type(AsyncDataStream.batched(texts, Embed(), 0))  # R: DataStream[list[float]]
+reveal_type(AsyncDataStream.batched(numbers, names, 0))  # R: DataStream[str]
+reveal_type(AsyncDataStream.batched(numbers, parts, 0))  # R: DataStream[list[bool]]
+reveal_type(AsyncDataStream.batched(numbers, parts, 0, flatten=True))  # R: DataStream[bool]
+joined = AsyncDataStream.batched(numbers, names, 0, combine=both, cache=RequestCache(ttl=1000))
+reveal_type(joined)  # R: DataStream[tuple[int, str]]
+AsyncDataStream.batched(texts, names, 0)  # E: has incompatible type
+AsyncDataStream.batched(numbers, parts, 0, combine=both)  # E: Cannot infer value of type

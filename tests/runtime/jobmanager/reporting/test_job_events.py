@@ -17,6 +17,7 @@ from penstock.runtime.jobmanager.reporting.job_events import (
     JobFigures,
     JobFinished,
     JobSnapshotAborted,
+    JobSnapshotBegan,
     JobSnapshotCompleted,
     JobSnapshotDelayed,
     JobStarted,
@@ -37,17 +38,39 @@ OUTCOME = JobOutcome(True, [], [], [], "4711", [5], [], {})
 @pytest.mark.parametrize(
     ("event", "wire"),
     [
-        (JobStarted(7, [["u", "n"]]), {"event": "started", "pid": 7, "operators": [["u", "n"]]}),
+        (
+            JobStarted(7, [["u", "n"]], {"edges": []}, {"name": "counts"}),
+            {
+                "event": "started",
+                "pid": 7,
+                "operators": [["u", "n"]],
+                "graph": {"edges": []},
+                "config": {"name": "counts"},
+            },
+        ),
         (Note("text"), {"event": "note", "text": "text"}),
         (JobWarning("text"), {"event": "warning", "text": "text"}),
         (RecordClassesKnown([1]), {"event": "types", "types": [1]}),
         (
-            Resumed(4, "4711", 9),
-            {"event": "resumed", "number": 4, "lineage": "4711", "log_records": 9},
+            Resumed(4, "4711", 9, "815"),
+            {
+                "event": "resumed",
+                "number": 4,
+                "lineage": "4711",
+                "log_records": 9,
+                "continues": "815",
+            },
         ),
         (WorkersStarted([8]), {"event": "workers", "pids": [8]}),
         (AttemptRunning(2), {"event": "running", "attempt": 2}),
-        (JobSnapshotCompleted({"number": 5}), {"event": "snapshot", "number": 5}),
+        (
+            JobSnapshotBegan(5, "checkpoint", 1_000),
+            {"event": "began", "number": 5, "kind": "checkpoint", "created_ms": 1_000},
+        ),
+        (
+            JobSnapshotCompleted({"number": 5}, [[0, 1]]),
+            {"event": "snapshot", "number": 5, "tasks": [[0, 1]]},
+        ),
         (Committed(), {"event": "committed"}),
         (JobSnapshotAborted(6, "why"), {"event": "aborted", "number": 6, "reason": "why"}),
         (
@@ -68,7 +91,15 @@ OUTCOME = JobOutcome(True, [], [], [], "4711", [5], [], {})
         (GivingUp("why"), {"event": "giving_up", "reason": "why"}),
         (
             JobFigures([], [], [], [1]),
-            {"event": "status", "operators": [], "loops": [], "metrics": [], "busy_workers": [1]},
+            {
+                "event": "status",
+                "operators": [],
+                "loops": [],
+                "metrics": [],
+                "busy_workers": [1],
+                "tasks": [],
+                "subtasks": {},
+            },
         ),
         (JobFinished(OUTCOME), {"event": "finished", "signal": None, **vars(OUTCOME)}),
         (JobFinished(OUTCOME, 15), {"event": "finished", "signal": 15, **vars(OUTCOME)}),

@@ -16,6 +16,7 @@ from penstock.dataflow.graph.compile import compile_graph
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.messages import Metrics
 from penstock.runtime.control.packing import unpack_event
+from penstock.runtime.jobmanager.job_clients import AttachedClient
 from penstock.runtime.jobmanager.job_settings import JobOutcome
 from penstock.runtime.jobmanager.process import MAX_BEHIND, JobServer
 from penstock.runtime.jobmanager.reporting import job_history
@@ -87,22 +88,25 @@ def test_a_job_that_keeps_no_snapshots_reports_none():
 def test_metrics_of_attempts_that_are_over_are_added_up():
     env = StreamExecutionEnvironment.get_execution_environment()
     env.from_collection([1]).map(str).uid("texts").print()
-    metrics = JobMetrics(compile_graph(env._graph, env.config))
+    plan = compile_graph(env._graph, env.config)
+    metrics = JobMetrics(plan)
     for attempt in range(1, 501):
+        metrics.begin_attempt(plan)
         for seen in (1, 2):
             row = ["texts", 0, seen, 2 * seen, None, False]
-            metrics.update(attempt, Metrics(0, [row], [], [], [], 5, attempt))
+            metrics.update(plan, Metrics(0, [row], [], [], [], 5, attempt))
     [texts] = [row for row in metrics.operators() if row["uid"] == "texts"]
     assert (texts["records_in"], texts["records_out"]) == (1000, 2000)
-    assert metrics.peaks == {0: 500}
+    assert metrics.peaks == {(0, 0): 500}
     assert len(metrics._operators) == 1
 
 
 def test_a_client_that_does_not_read_holds_up_a_bounded_number_of_events():
-    server = JobServer(Frames(trio.testing.memory_stream_pair()[0]))
+    client = AttachedClient(Frames(trio.testing.memory_stream_pair()[0]))
+    server = JobServer(client)
     for number in range(3 * MAX_BEHIND):
-        server.observe(JobSnapshotCompleted(figures(number)))
+        server.observe(JobSnapshotCompleted(figures(number), []))
         server.observe(Committed())
     server.observe(JobFinished(JobOutcome(False, [], [], [], "", [], [], {})))
-    assert len(server._outbox) == MAX_BEHIND + 1
-    assert unpack_event(server._outbox._waiting[-1])["event"] == "finished"
+    assert client.behind == MAX_BEHIND + 1
+    assert unpack_event(client._outbox._waiting[-1])["event"] == "finished"

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -27,8 +28,8 @@ from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.store import Store
+from penstock.testing.simulation.machine import Machine
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
-from tests.simulation.processes import Machine
 from tests.simulation.run_program import (
     Build,
     Events,
@@ -75,6 +76,11 @@ def to_files(folder: Path, count: int | None = None) -> Build:
 async def stop_soon(job: JobManager, machine: Machine, events: Events) -> None:
     await trio.sleep(0.7)
     job.stop()
+
+
+def is_savepoint(event: dict[str, Any]) -> bool:
+    """Return whether an event says that a savepoint is complete."""
+    return event["event"] == "snapshot" and event["kind"] == "savepoint"
 
 
 def outcome(ran: Ran) -> JobOutcome:
@@ -371,7 +377,7 @@ def test_a_savepoint_that_is_requested_while_the_job_restarts_is_taken(
         while not any(event["event"] == "restarting" for event in events):
             await trio.sleep(0.005)
         job.savepoint()
-        while not any(event.get("kind") == "savepoint" for event in events):
+        while not any(map(is_savepoint, events)):
             await trio.sleep(0.005)
         job.stop()
 
@@ -387,7 +393,7 @@ def test_a_savepoint_of_an_attempt_that_fails_is_taken_by_the_next_one(
             await trio.sleep(0.005)
         job.savepoint()
         next(p for p in machine.processes if p.name.startswith("worker")).kill()
-        while not any(event.get("kind") == "savepoint" for event in events):
+        while not any(map(is_savepoint, events)):
             await trio.sleep(0.005)
         assert any(event["event"] == "restarted" for event in events)
         job.stop()
@@ -411,7 +417,7 @@ def test_a_savepoint_that_is_aborted_is_taken_again(
         while not any(event["event"] == "running" for event in events):
             await trio.sleep(0.005)
         job.savepoint()
-        while not any(event.get("kind") == "savepoint" for event in events):
+        while not any(map(is_savepoint, events)):
             await trio.sleep(0.005)
         job.stop()
 
@@ -419,7 +425,7 @@ def test_a_savepoint_that_is_aborted_is_taken_again(
     config = replace(config, tolerable_failures=1)
     ran = run_program(program(to_ledger(), config), script=script)
     assert not ran.hung and outcome(ran).stopped and not outcome(ran).restarts
-    [savepoint] = [event for event in ran.events if event.get("kind") == "savepoint"]
+    [savepoint] = [event for event in ran.events if is_savepoint(event)]
     assert [savepoint["number"]] > failed
 
 

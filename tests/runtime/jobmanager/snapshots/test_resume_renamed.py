@@ -17,8 +17,8 @@ from penstock.dataflow.functions import KeyedProcessFunction
 from penstock.dataflow.state import ValueStateDescriptor
 from penstock.runtime.jobmanager.job_settings import JobOutcome, JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
+from penstock.testing.simulation.machine import Machine
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
-from tests.simulation.processes import Machine
 from tests.simulation.run_program import (
     Build,
     Events,

@@ -26,7 +26,7 @@ from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.metadata.manifest_format import encode_manifest
 from penstock.snapshot.storage.in_flight_log import BATCH, frame
 from penstock.snapshot.storage.store import Store
-from tests.simulation.processes import Machine
+from penstock.testing.simulation.machine import Machine
 from tests.simulation.run_program import Events, Ran, program, run_program
 
 

@@ -3,56 +3,16 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from penstock import AsyncFunction, AsyncRetryStrategy, JobError, Row
-from penstock.dataflow.async_io import AsyncOperation
 from penstock.dataflow.time.watermark import NO_TIMESTAMP, Watermark
-from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
 from penstock.runtime.operators.async_wait.request import Request
-from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.requests import Held
-from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
-from penstock.runtime.serialization.type_registry import TypeRegistry
-from penstock.runtime.user_code.async_caller import Outcome
-from penstock.snapshot.state.operator_state import OperatorStateBackend, redistribute
-
-CODEC = Codec(TypeRegistry())
-
-
-class HandCaller:
-    """Keeps calls until the test ends them."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, Callable[[Outcome], None]]] = []
-        self.cancelled: list[Any] = []
-
-    def call(
-        self, function: Callable[[Any], Any], value: Any, done: Callable[[Outcome], None]
-    ) -> Callable[[], None]:
-        self.calls.append((value, done))
-        return lambda: self.cancelled.append(value)
-
-    def run(self, function: Callable[..., Any], *arguments: Any) -> None:
-        function(*arguments)
-
-    @property
-    def values(self) -> list[Any]:
-        return [value for value, _ in self.calls]
-
-    def end(self, value: Any, returned: Any = None, error: BaseException | None = None) -> None:
-        index = self.values.index(value)
-        _, done = self.calls.pop(index)
-        done(Outcome(returned, error))
-
-
-async def lookup(value: Any) -> list[Any]:
-    return [value]
+from penstock.snapshot.state.operator_state import redistribute
+from tests.runtime.operators.async_wait.hand_calls import Bench
 
 
 class WithTimeout(AsyncFunction):
@@ -61,57 +21,6 @@ class WithTimeout(AsyncFunction):
 
     def timeout(self, value: Any) -> list[Any]:
         return [("late", value)]
-
-
-OPERATION = AsyncOperation(
-    lookup, True, 1000, 3, AsyncRetryStrategy.no_restart(), "trio", key_selector=None
-)
-
-
-class Bench:
-    """An operator, with a caller, a clock and a mailbox of the test."""
-
-    def __init__(self, subtask: int = 0, parallelism: int = 1, **changes: Any) -> None:
-        self.caller, self.now, self.woken = HandCaller(), 5_000, 0
-        backend = OperatorStateBackend("op", CODEC)
-        self.context = OperatorContext(
-            "op",
-            "op",
-            subtask,
-            parallelism,
-            8,
-            0,
-            CODEC,
-            operator_state=backend,
-            now_ms=lambda: self.now,
-        )
-        operation = replace(OPERATION, **changes)
-        self.operator = AsyncWaitOperator(operation, self.context, self.caller, self._wake)
-
-    def _wake(self) -> None:
-        self.woken += 1
-
-    def open(self, states: Any = ()) -> Bench:
-        assert self.context.operator_state is not None
-        self.context.operator_state.restore(states)
-        self.operator.initialize_state()
-        self.operator.open()
-        return self
-
-    def send(self, *records: Any, timestamps: list[int] | None = None) -> None:
-        assert not self.operator.process(RecordBatch([*records], None, timestamps)).count
-
-    def output(self) -> list[Any]:
-        """Return the records and held elements that leave now."""
-        out: list[Any] = []
-        while self.operator.ready:
-            piece = self.operator.next_output()
-            out += [piece.element] if isinstance(piece, Held) else piece.rows()
-        return out
-
-    def advance(self, milliseconds: int) -> None:
-        self.now += milliseconds
-        assert not list(self.operator.advance_processing_time(self.now))
 
 
 def test_results_leave_in_order_with_the_times_of_their_records() -> None:
@@ -380,7 +289,7 @@ def test_the_function_cannot_change_what_a_snapshot_holds() -> None:
     bench = Bench().open()
     bench.send(["a"])
     bench.caller.values[0].append("changed")
-    states = states_of(bench)
+    states = bench.states()
     again = Bench().open(states)
     assert again.caller.values == [["a"]]
 
@@ -397,12 +306,6 @@ def test_what_the_function_keeps_is_not_what_it_has_emitted() -> None:
 # ---- snapshots
 
 
-def states_of(bench: Bench) -> Any:
-    captured = bench.operator.capture_operator_state(1, 0)
-    assert captured is not None
-    return captured.states
-
-
 def test_requests_are_repeated_after_a_restore_and_results_are_not_lost() -> None:
     bench = Bench(ordered=False).open()
     bench.send("a", "b", "c", "d", timestamps=[1, 2, 3, 4])
@@ -410,7 +313,7 @@ def test_requests_are_repeated_after_a_restore_and_results_are_not_lost() -> Non
     assert bench.output() == ["emitted"]
     bench.caller.end("a", ["not emitted"])  # before the barrier, but the task did not look
     assert bench.operator.requests_in_flight() == 3
-    again = Bench().open(states_of(bench))
+    again = Bench().open(bench.states())
     assert again.caller.values == ["a", "c", "d"]
     for value in ("a", "c", "d"):
         again.caller.end(value, [value])
@@ -437,7 +340,7 @@ def test_requests_are_divided_at_another_parallelism(before: int, after: int, ke
     for subtask in range(before):
         bench = Bench(subtask, before, key_selector=selector, capacity=100).open()
         bench.send(*(n for n in numbers if owner(n, before) == subtask))
-        states[subtask] = states_of(bench)
+        states[subtask] = bench.states()
     for subtask in range(after):
         own = redistribute(states, subtask, after, rescaled=before != after)
         bench = Bench(subtask, after, key_selector=selector, capacity=100).open(own)

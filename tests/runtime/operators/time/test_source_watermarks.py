@@ -21,10 +21,9 @@ from penstock.runtime.network.elements import WatermarkStatus
 from penstock.runtime.operators.split_reader import TimedSplitReader
 from penstock.runtime.operators.time.source_watermarks import (
     SourceWatermarks,
-    join_position,
-    split_position,
 )
 from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.snapshot.metadata.split_positions import join_position, split_position
 
 BOUNDED = WatermarkStrategy.for_bounded_out_of_orderness(10).with_timestamp_assigner(
     lambda record, _: record[1]

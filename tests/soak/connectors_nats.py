@@ -1,0 +1,78 @@
+"""Kill jobs from NATS to NATS, and their server, and count lost and doubled records.
+
+    python -m tests.soak.connectors_nats --kills 100
+
+Workers, the JobManager and the server are killed, and the server is stopped for a moment. The last
+lines have the counts, and the exit status is 0 if nothing was lost, doubled or out of order.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from penstock.testing.servers.nats import NatsServer
+from tests.connectors.disturber import disturber, freeze
+from tests.connectors.nats.nats_job import fill, nats_job, restart, verdict
+from tests.connectors.nats.streams import Streams
+from tests.connectors.zombies import RECORDS, haunt, written
+from tests.processes.harness import Settings, run_to_the_end
+from tests.soak.killing import command
+
+
+@command()
+def main(kills: int, seed: int | None) -> None:
+    """Kill jobs, and count what is lost, doubled or out of order."""
+    seed = random.SystemRandom().randrange(10**6) if seed is None else seed
+    print(f"seed {seed}", flush=True)
+    rng, done = random.Random(seed), 0
+    faults: Counter[str] = Counter()
+    wrong = [0, 0, 0]
+    while done < kills:
+        wanted = min(kills - done, rng.randint(8, 15))
+        with tempfile.TemporaryDirectory(prefix="penstock-soak-") as name:
+            settings = Settings(
+                Path(name),
+                count=rng.choice([6_000, 12_000]),
+                interval_ms=rng.choice([40, 80, 200]),
+                parts=wanted + 1,
+                parallelism=rng.choice([1, 2, 3]),
+            )
+            with NatsServer(settings.folder / "nats") as server:
+                with Streams(server.url) as streams:
+                    fill(streams, "A", settings.count)
+                killer = disturber(
+                    rng.randrange(10**6),
+                    settings,
+                    wanted,
+                    faults=(restart(server), freeze(server)),
+                    disturbances=wanted,
+                )
+                run_to_the_end(settings, killer, job=lambda s: nats_job(s, "A", server.url))
+                killer.settle()
+                with Streams(server.url) as streams:
+                    found = verdict(streams, "A", settings.count)
+        done += len(killer.killed)
+        faults.update([*killer.done, *(f"{target} killed" for target, _ in killer.killed)])
+        wrong = [a + b for a, b in zip(wrong, found, strict=True)]
+        print(f"kills {done} · lost {found[0]} · doubled {found[1]}", flush=True)
+    zombies = max(1, kills // 2)
+    with tempfile.TemporaryDirectory(prefix="penstock-soak-") as name, NatsServer(name) as server:
+        slept, killed = haunt("nats", server.url, "ZOMBIES", zombies, rng)
+        found = written("nats", server.url, "ZOMBIES")
+    expected = list(range(2 * zombies * RECORDS))
+    wrong[0] += len(set(expected) - set(found))
+    wrong[1] += len(found) - len(set(found))
+    wrong[2] += found != expected
+    faults.update({"zombies": slept, "publishers killed": killed})
+    happened = " · ".join(f"{fault} {count}" for fault, count in faults.most_common())
+    print(f"kills {done} · lost {wrong[0]} · doubled {wrong[1]} · out of order {wrong[2]}")
+    print(happened)
+    sys.exit(0 if not any(wrong) else 1)
+
+
+if __name__ == "__main__":
+    main()
