@@ -19,7 +19,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench import startup
+from bench import connectors, operate, startup
+from bench.checkmate import evaluation as checkmate
+from bench.checkmate import report as checkmate_report
+from bench.checkmate.queries import QUERIES as CHECKMATE_QUERIES
 from bench.common.harness import Figures, Say, WrongResultError
 from bench.latency import shuffle as latency
 from bench.latency import under_load as latency_load
@@ -28,7 +31,7 @@ from bench.nexmark import report as nexmark_report
 from bench.nexmark.queries import QUERIES as NEXMARK_QUERIES
 from bench.paper import evaluation as paper
 from bench.paper import report as paper_report
-from bench.snapshots import checkpoint, recovery
+from bench.snapshots import checkpoint, data, recovery
 from bench.throughput import columns, cycles, limit, scaling, spark, wordcount
 from bench.time import state, windows
 from penstock import PenstockError
@@ -159,15 +162,32 @@ def _checkpoint(
 @click.option("--rate", default=10_000, help="Records per second.")
 @click.option("--interval", default=200.0, help="Milliseconds between two snapshots.")
 @click.option("--seed", default=1, help="Of the moments and the victims.")
+@click.option("--huge", is_flag=True, help="Also with 1 GB of state, which takes a minute more.")
 @_common
 def _recovery(
-    kills: int, rate: int, interval: float, seed: int, folder: str | None, as_json: bool
+    kills: int,
+    rate: int,
+    interval: float,
+    seed: int,
+    huge: bool,
+    folder: str | None,
+    as_json: bool,
 ) -> None:
     """SIGKILL of a worker, until every task works again."""
     _show(
         as_json,
-        lambda say: recovery.measure(kills, rate, interval, seed, folder=folder, say=say),
+        lambda say: recovery.measure(
+            kills, rate, interval, seed, huge=huge, folder=folder, say=say
+        ),
     )
+
+
+@main.command("snapshot-data")
+@click.option("--keys", default=200_000, help="Keys; 10,000,000 make a snapshot of 850 MB.")
+@_common
+def _snapshot_data(keys: int, folder: str | None, as_json: bool) -> None:
+    """Read, compare and write snapshots as data."""
+    _show(as_json, lambda say: data.measure(keys, folder, say))
 
 
 @main.command("cycles")
@@ -270,7 +290,7 @@ def _nexmark(
 @click.option("--rounds", default=3, help="Of all jobs; medians are quoted.")
 @_common
 def _scaling(record_hops: int, rounds: int, folder: str | None, as_json: bool) -> None:
-    """Processor time of a record, by the number of keyed hops and of workers."""
+    """Processor time of a record by the number of hops and of workers, starts and recovery."""
     del folder  # the jobs write nothing
     _show(as_json, lambda say: scaling.measure(record_hops, rounds, say=say))
 
@@ -282,6 +302,29 @@ def _scaling(record_hops: int, rounds: int, folder: str | None, as_json: bool) -
 def _startup(rounds: int, idle: float, folder: str | None, as_json: bool) -> None:
     """How soon a job runs, and what it costs while it is idle."""
     _show(as_json, lambda say: startup.measure(rounds, idle, folder, say))
+
+
+@main.command("operate")
+@click.option("--rounds", default=5, help="Submissions and changes of the parallelism.")
+@click.option("--pairs", default=15, help="Pairs of phases, with and without reading of metrics.")
+@click.option("--phase", default=3.0, help="Seconds of a phase.")
+@click.option("--state", default=100, help="Megabytes of state of the job that is rescaled.")
+@_common
+def _operate(
+    rounds: int, pairs: int, phase: float, state: int, folder: str | None, as_json: bool
+) -> None:
+    """How fast the service acts on jobs, and what it costs to look at them."""
+    _show(
+        as_json,
+        lambda say: operate.measure(
+            rounds=rounds,
+            pairs=pairs,
+            phase_seconds=phase,
+            state_mb=state,
+            folder=folder,
+            say=say,
+        ),
+    )
 
 
 @main.command("spark")
@@ -297,6 +340,23 @@ def _spark(
     if quick:
         rows, rounds = 2_000, 1
     _show(as_json, lambda say: spark.measure(rows, rounds, interval, folder, say))
+
+
+@main.command("connectors")
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(list(connectors.PARTS)),
+    help="Only this part, and can be given several times; all if left out.",
+)
+@click.option("--records", type=int, help="Records of each measurement.  [default: of the part]")
+@click.option("--rounds", default=3, help="Runs; the best counts.")
+@_common
+def _connectors(
+    only: tuple[str, ...], records: int | None, rounds: int, folder: str | None, as_json: bool
+) -> None:
+    """Read and write records with connectors and formats, against plain loops."""
+    _show(as_json, lambda say: connectors.measure(only, records, rounds, folder, say))
 
 
 @main.command("paper")
@@ -339,6 +399,43 @@ def _paper(
     _show(as_json, lambda say: paper.measure(plan, folder, say, keep), paper_report.tables)
 
 
+@main.command("checkmate")
+@click.option(
+    "--query",
+    "queries",
+    multiple=True,
+    type=click.Choice(list(CHECKMATE_QUERIES)),
+    help="Which, and can be given several times; all if left out.",
+)
+@click.option("--keys", multiple=True, type=click.Choice(checkmate.KEYS), help="Both if left out.")
+@click.option("--rounds", type=int, help="Runs of each kind.  [default: 3]")
+@click.option("--interval", default=1.0, help="Seconds between two snapshots.")
+@click.option("--quick", is_flag=True, help="Two queries with a hot key, one round: two minutes.")
+@click.option(
+    "--results",
+    type=click.Path(file_okay=False),
+    help="Keep the figures here, with tables and a plot; other cases there stay.",
+)
+@_common
+def _checkmate(
+    interval: float,
+    quick: bool,
+    results: str | None,
+    folder: str | None,
+    as_json: bool,
+    **chosen: Any,
+) -> None:
+    """Run the queries of the CheckMate paper with each protocol, and kill a worker."""
+    plan = checkmate.CheckmatePlan.quick() if quick else checkmate.CheckmatePlan()
+    plan = replace(plan, interval=interval, **{k: v for k, v in chosen.items() if v})
+
+    def keep(figures: Figures) -> None:
+        if results is not None:
+            checkmate_report.keep(figures, Path(results))
+
+    _show(as_json, lambda say: checkmate.measure(plan, folder, say, keep), checkmate_report.tables)
+
+
 @main.command("plot")
 @click.option(
     "--results",
@@ -349,10 +446,13 @@ def _paper(
 def _plot(results: str) -> None:
     """Draw plots and write tables again from the figures that are kept."""
     try:
-        for path in paper_report.redraw(Path(results)):
-            print(path)
+        written = checkmate_report.draw_again(Path(results))
+        if not written or (Path(results) / "paper.json").exists():
+            written += paper_report.redraw(Path(results))
     except FileNotFoundError as error:
         raise click.ClickException(str(error)) from None
+    for path in written:
+        print(path)
 
 
 def _show(

@@ -4,6 +4,10 @@
 to a sink, with two workers, the median of several runs. `idle_cpu_percent`: processor time of a
 worker, as a share of wall time, while a source gives a record now and then; the larger one of the
 two. `idle_rss_mb` is the resident memory of a worker then.
+
+`measure_widths` starts a job with two shuffles, by the number of workers. `start_seconds` is the
+time from `execute()` until all tasks process records. `descriptors` and `pss_mb_per_worker` are the
+open files of all workers together, and the proportional memory of each.
 """
 
 from __future__ import annotations
@@ -12,13 +16,24 @@ import os
 import statistics
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.common.harness import Figures, Follower, Say, machine, run, scratch
+from bench.common.harness import (
+    Figures,
+    Follower,
+    Say,
+    WrongResultError,
+    machine,
+    median_figures,
+    run,
+    scratch,
+)
 from penstock import GeneratorSource, SinkFunction, StreamExecutionEnvironment
+from penstock.dataflow.program import RunOptions, run_options
 
-__all__ = ["measure"]
+__all__ = ["measure", "measure_widths"]
 
 WORKERS = 2
 SETTLE_SECONDS = 2.0
@@ -57,6 +72,78 @@ def measure(
         "all_seconds_to_first_record": [round(seconds, 3) for seconds in firsts],
         **machine(),
     }
+
+
+def measure_widths(widths: Sequence[int], rounds: int = 3, say: Say = print) -> Figures:
+    """Start a job with two shuffles with each number of workers.
+
+    Arguments:
+        widths: the numbers of workers.
+        rounds: the starts of each; medians are quoted.
+        say: told what happens.
+    """
+    figures: Figures = {}
+    for width in widths:
+        runs = []
+        for _ in range(rounds):
+            environment = StreamExecutionEnvironment.get_execution_environment()
+            environment.set_parallelism(width)
+            stream = environment.from_source(GeneratorSource(lambda i: i, None, 10 * width))
+            for _ in range(2):
+                stream = stream.key_by(lambda i: i).map(lambda i: i)
+            stream.add_sink(_Drop())
+            workers = _Workers()
+            follower = Follower(say, workers)
+            began = time.monotonic()
+            with run_options(RunOptions(progress=follower)):
+                job = environment.execute_async()
+            workers.measured.wait()
+            job.cancel().result()
+            if not workers.figures:
+                raise WrongResultError("the job did not start")
+            runs.append({"start_seconds": follower.first("running") - began, **workers.figures})
+        for name, value in median_figures(runs).items():
+            figures[f"{name}_p{width}"] = round(value, 3)
+        say(f"{width} workers: {figures[f'start_seconds_p{width}']} s")
+    return figures
+
+
+class _Drop(SinkFunction):
+    """Drops all records."""
+
+    def invoke(self, value: Any) -> None:
+        """Do nothing."""
+
+
+class _Workers:
+    """Counts the open files and the memory of the workers, once they run."""
+
+    def __init__(self) -> None:
+        self._pids: list[int] = []
+        self.figures: Figures = {}
+        self.measured = threading.Event()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if event["event"] == "workers":
+            self._pids = event["pids"]
+        elif event["event"] == "running":
+            files = sum(sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()) for pid in self._pids)
+            memory = sum(_proportional(pid) for pid in self._pids)
+            self.figures = {
+                "descriptors": files,
+                "pss_mb_per_worker": memory / len(self._pids) / 1e6,
+            }
+            self.measured.set()
+        elif event["event"] == "failed":
+            self.measured.set()
+
+
+def _proportional(pid: int) -> int:
+    """Return the memory of a process in bytes. A shared page counts for each process in part."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def _build(place: Path, name: str, records: int, rate: float) -> StreamExecutionEnvironment:

@@ -109,9 +109,11 @@ def _peak_bytes(pid: int) -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def run(environment: StreamExecutionEnvironment, follower: Follower) -> JobExecutionResult:
-    """Execute the program and follow it."""
-    with run_options(RunOptions(progress=follower)):
+def run(
+    environment: StreamExecutionEnvironment, follower: Follower, *, supervise: bool = False
+) -> JobExecutionResult:
+    """Execute the program and follow it, and start its JobManager again if `supervise`."""
+    with run_options(RunOptions(progress=follower, supervise=supervise)):
         return environment.execute()
 
 

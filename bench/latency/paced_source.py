@@ -97,6 +97,8 @@ class _PacedReader(SourceReader):
     def open(self, split: Split, position: Any) -> None:
         del split
         self._next = position or 0
+        if self._observer is not None:
+            self._observer.opened(self._next)
 
     def read(self, max_records: int) -> Read:
         if os.path.exists(self._stop):  # noqa: PTH110 - per read, and a Path costs ten times more
@@ -127,6 +129,9 @@ class _PacedReader(SourceReader):
 
 class Observer:
     """Hears what a reader does, in the worker."""
+
+    def opened(self, position: int) -> None:
+        """Note that the reader begins at `position`."""
 
     def read(self, position: int) -> None:
         """Note that records before `position` were read."""

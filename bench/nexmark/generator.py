@@ -24,11 +24,26 @@ from bench.nexmark.texts import CHANNELS, CITIES, HOT_CHANNELS, STATES, TABLE, T
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BIDS_OF_BLOCK", "BLOCK", "Generator", "NexmarkConfig"]
+__all__ = [
+    "AUCTIONS",
+    "BIDS",
+    "BIDS_OF_BLOCK",
+    "BLOCK",
+    "EPOCH",
+    "EPOCHS",
+    "FIRST_AUCTION",
+    "FIRST_PERSON",
+    "OFFERS",
+    "PERSONS",
+    "Generator",
+    "NexmarkConfig",
+]
 
 PERSONS, AUCTIONS, BIDS = 1, 3, 46
 #: The events of an *epoch*: one person, three auctions and 46 bids, in this order.
 EPOCH = PERSONS + AUCTIONS + BIDS
+#: The events of an epoch that are no bids.
+OFFERS = PERSONS + AUCTIONS
 #: The epochs of a block, and the events of a block.
 EPOCHS = 50
 BLOCK = EPOCHS * EPOCH
@@ -97,14 +112,10 @@ class Generator:
         Arguments:
             number: block *i* begins with event *i * BLOCK*. The last one may be shorter.
         """
-        first = number * EPOCHS
-        persons = self._persons(self._draw(Person, number), first)
-        auctions = self._auctions(self._draw(Auction, number), first)
-        bids = self._bids(number)
+        registered, bids = self.people_and_auctions(number), self.bids(number)
         events: list[Event] = []
         for epoch in range(EPOCHS):
-            events.append(persons[epoch])
-            events += auctions[epoch * AUCTIONS : epoch * AUCTIONS + AUCTIONS]
+            events += registered[epoch * OFFERS : epoch * OFFERS + OFFERS]
             events += bids[epoch * BIDS : epoch * BIDS + BIDS]
         times = self._times(np.arange(number * BLOCK, (number + 1) * BLOCK)).tolist()
         left = max(0, self.config.events - number * BLOCK)
@@ -128,6 +139,17 @@ class Generator:
             }
         )
         return batch.slice(0, max(0, self.config.bids - number * BIDS_OF_BLOCK))
+
+    def people_and_auctions(self, number: int) -> list[Event]:
+        """Return the people and auctions of a whole block, in order."""
+        first = number * EPOCHS
+        persons = self._persons(self._draw(Person, number), first)
+        auctions = self._auctions(self._draw(Auction, number), first)
+        events: list[Event] = []
+        for epoch in range(EPOCHS):
+            events.append(persons[epoch])
+            events += auctions[epoch * AUCTIONS : epoch * AUCTIONS + AUCTIONS]
+        return events
 
     def _draw(self, kind: Any, number: int) -> np.random.Generator:
         """Return the source of random numbers for the events of a kind in a block."""
@@ -187,7 +209,8 @@ class Generator:
             made.append(Auction(*values, extra))
         return made
 
-    def _bids(self, number: int) -> list[Bid]:
+    def bids(self, number: int) -> list[Bid]:
+        """Return the bids of a whole block, in order."""
         texts = self._texts
         auctions, bidders, prices, channels, times, paddings = (
             column.tolist() for column in self._columns_of_bids(number)

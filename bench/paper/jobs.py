@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import resource
 import statistics
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 from bench.common.harness import Figures, Follower, Say, WrongResultError, percentile, scratch
+from bench.common.processors import ProcessorTime, seconds_of_children
 from bench.paper import statistics as paper_statistics
 from bench.paper.programs import Job, build
 from penstock.dataflow.program import RunOptions, run_options
@@ -83,13 +81,13 @@ def run_once(
             too short to be measured.
     """
     with scratch(folder) as place:
-        clock = _Processors()
+        clock = ProcessorTime()
         follower = Follower(say, clock)
         env = build(job, place)
-        before = _of_children()
+        before = seconds_of_children()
         with run_options(RunOptions(progress=follower)), cluster() if cluster else _nothing():
             env.execute()
-        spent = _of_children() - before - clock.at_start
+        spent = seconds_of_children() - before - clock.at_start
         arrivals = [json.loads(path.read_text()) for path in sorted(place.glob("arrivals-*"))]
         reads = [json.loads(path.read_text()) for path in place.glob("read-*")]
     _check(job, follower, reads, arrivals)
@@ -163,40 +161,6 @@ def _of_snapshots(
         "log_bytes_max": max((s["log_bytes"] for s in snapshots), default=None),
         "log_records_max": max((s["log_records"] for s in snapshots), default=None),
     }
-
-
-class _Processors:
-    """Reads the processor time that was used until all tasks ran.
-
-    Starting interpreters takes more of it than a short run, and snapshots don't change it.
-    """
-
-    def __init__(self) -> None:
-        self._pids: set[int] = set()
-        self.at_start = 0.0
-
-    def __call__(self, event: Figures) -> None:
-        if event["event"] == "started":
-            self._pids.add(event["pid"])
-        elif event["event"] == "workers":
-            self._pids.update(event["pids"])
-        elif event["event"] == "running":
-            self.at_start = sum(map(_of_process, self._pids))
-
-
-def _of_process(pid: int) -> float:
-    """Processor seconds of a running process; 0 where the operating system does not tell."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _of_children() -> float:
-    """Processor seconds of all processes that have ended under this one."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _nothing() -> AbstractContextManager[Any]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.common.drawing import PROTOCOLS, new_figure, save
 from bench.common.harness import Figures
 
 if TYPE_CHECKING:
@@ -28,13 +29,6 @@ __all__ = [
     "plot_paced",
 ]
 
-#: Name, colour (told apart by the colour-blind, too) and marker of each protocol.
-PROTOCOLS = {
-    "abs": ("ABS", "#0072B2", "o"),
-    "synchronous": ("synchronous", "#D55E00", "s"),
-    "chandy_lamport": ("unaligned", "#009E73", "^"),
-    "none": ("no snapshots", "#555555", "D"),
-}
 #: Below this share of completed snapshots a marker is hollow.
 ENOUGH = 0.9
 LATENCIES = {
@@ -70,7 +64,7 @@ def draw(paper: Figures | None, latency: Figures | None, folder: Path) -> list[P
             figures["model"] = plot_model(paper["model"])
     if latency is not None:
         figures["latency"] = plot_latency(latency)
-    return [path for name, figure in figures.items() for path in _save(figure, folder, name)]
+    return [path for name, figure in figures.items() for path in save(figure, folder, name)]
 
 
 def plot_figure6(results: Figures) -> Figure:
@@ -79,7 +73,7 @@ def plot_figure6(results: Figures) -> Figure:
     Arguments:
         results: `by_state_size`, as `paper` has it.
     """
-    figure = _figure(len(results), sharey=True)
+    figure = new_figure(len(results), sharey=True)
     for axes, of in zip(figure.axes, results.values(), strict=True):
         _overheads(axes, of)
         axes.set_title(f"3 × {of['keys']:,} keys")
@@ -94,7 +88,7 @@ def plot_paced(results: Figures) -> Figure:
     Arguments:
         results: `paced`, as `paper` has it.
     """
-    figure = _figure(2 * len(results))
+    figure = new_figure(2 * len(results))
     for number, of in enumerate(results.values()):
         costs, waits = figure.axes[2 * number : 2 * number + 2]
         _overheads(costs, of)
@@ -152,7 +146,7 @@ def plot_figure7(results: Figures) -> Figure:
         results: `figure7` and, if there, `spark`, as `paper` has them; `cores` of the machine.
     """
     places = [place for place in ("figure7", "spark") if place in results]
-    figure = _figure(1)
+    figure = new_figure(1)
     (axes,) = figure.axes
     counts: set[int] = set()
     for place in places:
@@ -185,7 +179,7 @@ def plot_cyclic(results: Figures) -> Figure:
     """
     from matplotlib.ticker import EngFormatter
 
-    figure = _figure(2)
+    figure = new_figure(2)
     costs, logs = figure.axes
     _overheads(costs, results)
     costs.set_ylabel("added processor time (%)")
@@ -204,7 +198,7 @@ def plot_model(results: Figures) -> Figure:
     Arguments:
         results: `model`, as `paper` has it.
     """
-    figure = _figure(1)
+    figure = new_figure(1)
     (axes,) = figure.axes
     markers = {"words": "word count", "loop": "loop"}
     highest = 1.0
@@ -234,7 +228,7 @@ def plot_latency(results: Figures) -> Figure:
         results: `runs`, a list of dicts with `load` (share of the highest sustainable rate),
             `shuffles`, `snapshots`, `p50_ms`, `p99_ms`, `steady_p99_ms` and `max_ms`.
     """
-    figure = _figure(len(LATENCIES))
+    figure = new_figure(len(LATENCIES))
     kinds = sorted({(run["shuffles"], run["snapshots"]) for run in results["runs"]})
     colours = {1: "#0072B2", 3: "#D55E00"}
     for axes, (figure_name, label) in zip(figure.axes, LATENCIES.items(), strict=True):
@@ -268,17 +262,6 @@ def _by_interval(axes: Axes, details: dict[str, dict[str, Figures]], figure_name
     _log_ticks(axes, sorted(map(float, details)), "snapshot interval (s)")
 
 
-def _figure(panels: int, sharey: bool = False) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(min(4.6, 15 / panels) * panels + 0.6, 3.8), layout="constrained")
-    figure.subplots(1, panels, sharey=sharey)
-    for axes in figure.axes:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25)
-    return figure
-
-
 def _log_ticks(axes: Axes, ticks: Iterable[float], label: str) -> None:
     """Draw a logarithmic axis with a tick at each measured value."""
     axes.set_xscale("log")
@@ -296,14 +279,3 @@ def _log_values(axes: Axes) -> None:
     axes.minorticks_off()
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
-
-
-def _save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    import matplotlib
-
-    # Text stays text, and the same result gives the same bytes.
-    paths = [folder / f"{name}.svg", folder / f"{name}.png"]
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(paths[0], metadata={"Date": None})
-        figure.savefig(paths[1], dpi=150, metadata={"Software": None})
-    return paths

@@ -14,8 +14,12 @@ was killed, so it was never processed before. Times run from just before the sig
   of the new attempt are connected and have their state.
 
 Each is the median over the kills, with the highest as `_max`. Workers are killed at random
-moments (`seed`). Keys with the prefix `large_` are of about 100 MB of keyed state. In the end all
-committed numbers are read: each that the sources gave must be there once.
+moments (`seed`). Keys with the prefix `large_` are of about 100 MB of keyed state, and those with
+`huge_`, if wanted, of 1 GB. Keys with `jobmanager_` are of a supervised job whose JobManager is
+killed (`jobmanager_recovery.py`). In the
+end all committed numbers are read: each that the sources gave must be there once.
+
+`regions.py` adds how long the parts of a job with two regions give no output.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from typing import Any
 
 from bench.common.harness import Figures, Follower, Say, WrongResultError, machine, run, scratch
 from bench.latency.paced_source import Observer, PacedSource, Slices
+from bench.snapshots import jobmanager_recovery, regions
 from penstock import (
     FileSink,
     KeyedProcessFunction,
@@ -44,13 +49,13 @@ from penstock import (
     ValueStateDescriptor,
 )
 
-__all__ = ["measure"]
+__all__ = ["SMALL", "kill_workers", "measure"]
 
 WORKERS = 2
 TASKS = [(name, i) for name in ("source", "keyed", "sink") for i in range(WORKERS)]
 RESTART_DELAY_SECONDS = 0.1
 #: How long anything may take before the run is given up.
-DEADLINE_SECONDS = 120.0
+DEADLINE_SECONDS = 600.0
 POLL_SECONDS = 0.002
 
 
@@ -67,7 +72,9 @@ class Size:
     value_bytes: int
 
 
-SMALL, LARGE = Size(1_000, 10), Size(100_000, 1_000)
+SMALL, LARGE, HUGE = Size(1_000, 10), Size(100_000, 1_000), Size(1_000_000, 1_000)
+#: The number of kills of the job with 1 GB of state.
+HUGE_KILLS = 3
 
 
 def measure(
@@ -78,6 +85,8 @@ def measure(
     sizes: tuple[Size, Size] = (SMALL, LARGE),
     folder: str | None = None,
     say: Say = print,
+    *,
+    huge: bool = False,
 ) -> Figures:
     """Kill a worker again and again, with small and with large state.
 
@@ -89,25 +98,34 @@ def measure(
         sizes: small and large.
         folder: where snapshots and output lie; the system's temporary folder if None.
         say: told what happens.
+        huge: whether to measure 1 GB of state, too.
 
     Raises:
         WrongResultError: if a record is lost or doubled.
     """
-    small, large = (_run(size, kills, rate, interval_ms, seed, folder, say) for size in sizes)
+    small, large = (
+        kill_workers(size, kills, rate, interval_ms, seed, folder, say) for size in sizes
+    )
+    gigabyte = kill_workers(HUGE, HUGE_KILLS, rate, interval_ms, seed, folder, say) if huge else {}
+    jobmanager = jobmanager_recovery.measure(kills, rate, interval_ms, seed, folder, say)
     return {
         **small,
         **{f"large_{name}": value for name, value in large.items()},
+        **{f"huge_{name}": value for name, value in gigabyte.items()},
+        **{f"jobmanager_{name}": value for name, value in jobmanager.items()},
         "restart_delay_seconds": RESTART_DELAY_SECONDS,
         "interval_seconds": interval_ms / 1000,
         "records_per_second": rate,
         "seed": seed,
+        **regions.measure(kills, interval_ms, seed, folder, say),
         **machine(),
     }
 
 
-def _run(
+def kill_workers(
     size: Size, kills: int, rate: int, interval_ms: float, seed: int, folder: str | None, say: Say
 ) -> Figures:
+    """Kill a worker of a job again and again. The arguments are those of `measure`."""
     with scratch(folder) as place:
         (place / "marks").mkdir()
         (place / "out").mkdir()

@@ -4,11 +4,15 @@ The job reads whole numbers, sends them through keyed hops that do nothing, and 
 with few records measures what starting and stopping takes, and is subtracted.
 
 * `cpu_us_per_hop`: microseconds of processor time for a record and hop, by the number of hops, with
-  two workers. `cpu_per_hop_ratio_32_to_2` divides that of 32 hops by that of two.
-* The same beside two busy processes: `cpu_us_per_hop_busy`, `cpu_per_hop_ratio_32_to_2_busy`.
+  two workers. `cpu_per_hop_ratio_64_to_2` divides that of 64 hops by that of two.
+* The same beside two busy processes: `cpu_us_per_hop_busy`, `cpu_per_hop_ratio_64_to_2_busy`.
 * `cpu_us_per_record`: microseconds for a record through two hops, by the number of workers.
   `cpu_per_record_ratio_p16_to_p2` divides that of 16 workers by that of two.
 * `start_cpu_seconds`: the processor time to start and stop, by the number of workers.
+* `start_seconds_p32`, `descriptors_p32`, `pss_mb_per_worker_p32`: what starting takes
+  (`startup.py`), also with two workers.
+* `recovery_seconds`: from the kill of a worker until every task processes new records, without the
+  delay of the restart strategy (`snapshots/recovery.py`).
 
 Processor time does not depend on whether other processes are slow, but caches do, and so the ratios
 vary by some tenths. A lost or doubled record is an error.
@@ -22,6 +26,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
+from bench import startup
 from bench.common.harness import (
     Figures,
     Follower,
@@ -31,6 +36,7 @@ from bench.common.harness import (
     median_figures,
     run,
 )
+from bench.snapshots import recovery
 from penstock import SinkFunction, StreamExecutionEnvironment
 
 __all__ = ["HOPS", "WIDTHS", "measure"]
@@ -38,6 +44,7 @@ __all__ = ["HOPS", "WIDTHS", "measure"]
 #: The numbers of hops, with two workers, and the numbers of workers, with `WIDE_HOPS`.
 HOPS, WIDTHS = (2, 4, 8, 16, 32, 64), (2, 4, 8, 16)
 WIDE_HOPS, BUSY_PROCESSES = 2, 2
+STARTED, KILLS = (2, 32), 5
 #: With more hops there are fewer records, so that each run processes about as many record hops.
 FEWEST_RECORDS, STARTING_RECORDS = 100_000, 1_000
 
@@ -54,6 +61,8 @@ def measure(
     rounds: int = 3,
     hops: Sequence[int] = HOPS,
     widths: Sequence[int] = WIDTHS,
+    started: Sequence[int] = STARTED,
+    kills: int = KILLS,
     say: Say = print,
 ) -> Figures:
     """Run all jobs `rounds` times.
@@ -63,6 +72,8 @@ def measure(
         rounds: the number of rounds; medians are quoted.
         hops: the numbers of hops. The ratios divide the figure of the largest by that of the first.
         widths: the numbers of workers, in the same way.
+        started: the numbers of workers whose start is measured.
+        kills: the number of killed workers; with 0 the recovery is not measured.
         say: a function that is called with each step of progress.
 
     Raises:
@@ -85,7 +96,7 @@ def measure(
             figures[f"start_cpu_seconds.p{width}"] = _seconds(width, WIDE_HOPS, STARTING_RECORDS)
         runs.append(figures)
     result = median_figures(runs)
-    few, many = hops[0], hops[-1] if 32 not in hops else 32
+    few, many = hops[0], hops[-1]
     for suffix in ("", "_busy"):
         per_hop = f"cpu_us_per_hop{suffix}"
         ratio = result[f"{per_hop}.{many}"] / result[f"{per_hop}.{few}"]
@@ -94,6 +105,11 @@ def measure(
     per_record = "cpu_us_per_record"
     ratio = result[f"{per_record}.p{wide}"] / result[f"{per_record}.p{narrow}"]
     result[f"cpu_per_record_ratio_p{wide}_to_p{narrow}"] = round(ratio, 3)
+    result |= startup.measure_widths(started, rounds, say)
+    if kills:
+        killed = recovery.kill_workers(recovery.SMALL, kills, 10_000, 200, 1, None, say)
+        seconds = killed["seconds_until_every_task"] - recovery.RESTART_DELAY_SECONDS
+        result["recovery_seconds"] = seconds
     return {name: round(value, 3) for name, value in result.items()} | {"machine": machine()}
 
 
