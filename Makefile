@@ -4,8 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: all setup check quick test test-pythons test-wheel test-long docs demo demo-spark examples bench \
-  bench-compare soak soak-cycles soak-api soak-time soak-spark random-cycles random-jobs clean
+.PHONY: all setup servers check quick test test-pythons test-wheel test-long test-connectors docs demo demo-operate demo-kafka demo-spark examples bench \
+  bench-compare soak soak-regions soak-cycles soak-api soak-time soak-spark soak-connectors fuzz-http random-cycles simulate simulate-mutants clean
 
 all: check test
 
@@ -17,6 +17,11 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark]'
 	@touch $@
+
+# The servers that tests of connectors need, and Chromium for those of the page, from Debian's packages.
+# Without them, these tests are left out, and say so.
+servers:
+	.ci/install-servers
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -34,7 +39,7 @@ quick: check
 # More processes than the two cores, because much of what the tests do is waiting. More than five are
 # slower, because they share the caches of the cores. Who has none left takes tests from the others,
 # since some take a hundred times as long as most.
-test: $(STAMP)
+test: $(STAMP) servers
 	$(BIN)/python -m pytest -q -n 5 --dist worksteal
 
 # The quick tests on the other versions of Python that are installed.
@@ -44,6 +49,10 @@ test-pythons: $(STAMP)
 # The wheel, as `pip install penstock` gets it: the README's first screen on each Python.
 test-wheel: $(STAMP)
 	.ci/test-wheel
+
+# What tests connectors at length: jobs and servers that are killed again and again.
+test-connectors: $(STAMP) servers
+	PENSTOCK_CONNECTORS=1 $(BIN)/python -m pytest -q -n 3 -m connectors
 
 # The same with more of everything that is drawn at random, and other examples each time.
 test-long: $(STAMP)
@@ -55,6 +64,14 @@ docs: $(STAMP)
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
+
+# A job of the service is looked at, rescaled, upgraded and killed.
+demo-operate: $(STAMP)
+	$(BIN)/python examples/demo_operate.py
+
+# Orders from Kafka, through windows, to Kafka and PostgreSQL, with 20 faults.
+demo-kafka: $(STAMP) servers
+	$(BIN)/python examples/demo_kafka.py
 
 demo-spark: $(STAMP)
 	$(BIN)/python examples/demo_spark.py
@@ -70,7 +87,10 @@ examples: $(STAMP)
 	$(BIN)/python examples/time/deduplication.py
 	$(BIN)/python examples/time/fraud_rule.py
 	$(BIN)/python examples/time/broadcast_rules.py
+	$(BIN)/python examples/live_top.py
 	$(BIN)/python examples/async_enrichment.py
+	$(BIN)/python examples/async_embeddings.py
+	$(BIN)/python examples/async_postgres_lookup.py
 
 # Half an hour. With PAPER= the paper's evaluation is at all intervals, which alone takes an hour.
 PAPER ?= --quick --part figure6 --part figure7 --part cyclic
@@ -87,6 +107,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench nexmark
 	$(BIN)/python -m bench latency --loads --results bench/results
 	$(BIN)/python -m bench paper $(PAPER) --results bench/results
+	$(BIN)/python -m bench checkmate --results bench/results
 
 # Is this tree's engine faster? make bench-compare BASE=HEAD~1 BENCH=latency ROUNDS=5 ARGS="--load 0.5"
 BENCH ?= wordcount
@@ -98,6 +119,9 @@ bench-compare: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.soak.soak
+
+soak-regions: $(STAMP)
+	$(BIN)/python -m tests.soak.regions
 
 soak-cycles: $(STAMP)
 	$(BIN)/python -m tests.soak.cycles
@@ -111,17 +135,33 @@ soak-time: $(STAMP)
 soak-spark: $(STAMP)
 	$(BIN)/python -m tests.soak.spark
 
-# A hundred thousand random loops; those of `make test` are the first three thousand.
+# Each transactional sink and each rewindable source, killed a hundred times. SYSTEMS="kafka redis" runs some.
+KILLS ?= 100
+
+soak-connectors: $(STAMP) servers
+	$(BIN)/python -m tests.soak.connectors --kills $(KILLS) $(SYSTEMS)
+
+# Requests that follow from the OpenAPI document of the HTTP API, with each token and without.
+REQUESTS ?= 5000
+
+fuzz-http: $(STAMP)
+	$(BIN)/python -m tests.rest.fuzz --requests $(REQUESTS)
+
+# A hundred thousand random loops; those of `make test` are the first 1,500.
 random-cycles: $(STAMP)
 	PENSTOCK_CASES=100000 $(BIN)/python -m pytest -q tests/snapshot/protocols/test_cycle_random.py
 
-# Ten thousand random jobs, disturbed at random; those of `make test` are the first 150.
-CASES ?= 10000
+# Ten thousand random jobs with all faults, on all cores; those of `make test` are the first 90.
+SEEDS ?= 10000
 
-random-jobs: $(STAMP)
-	$(BIN)/python -m tests.soak.random_jobs --cases $(CASES)
+simulate: $(STAMP)
+	$(BIN)/python -m tests.simulation.random_jobs --seeds $(SEEDS)
+
+# Engines with a broken protocol: each must be found out within 200 seeds.
+simulate-mutants: $(STAMP)
+	$(BIN)/python -m tests.simulation.engine_mutants
 
 clean:
-	rm -rf .venv .venv-3.1* build dist *.egg-info demo-output .hypothesis .mypy_cache .ruff_cache \
+	rm -rf .venv .venv-3.1* build dist *.egg-info demo-output demo-operate-output .hypothesis .mypy_cache .ruff_cache \
 	  .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

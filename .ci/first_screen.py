@@ -22,13 +22,27 @@ from pathlib import Path
 import penstock
 
 #: The packages of the extras, without which some modules cannot be imported. pytest is the user's.
-EXTRAS = {"pyspark", "pyarrow", "numpy", "pandas", "polars", "deltalake", "pyiceberg", "pytest"}
+EXTRAS = {
+    *("pyspark", "pyarrow", "numpy", "pandas", "polars", "deltalake", "pyiceberg", "pytest"),
+    *("psycopg", "redis", "confluent_kafka", "obstore", "paho", "nats", "rstream", "websockets"),
+    *("urllib3", "msgspec", "fastavro", "google", "duckdb", "starlette", "anycorn"),
+    *("opentelemetry", "openlineage", "attr"),
+}
 #: The modules that may need an extra when they are imported. All others must not.
 NEED_EXTRAS = (
-    "penstock.connectors.spark.",
+    *(
+        f"penstock.connectors.{system}."
+        for system in (
+            *("columns", "formats", "http", "kafka", "lake", "mqtt", "nats", "object_store"),
+            *("postgres", "rabbitmq", "redis", "spark"),
+        )
+    ),
     "penstock.dataflow.columns.key_index",
+    "penstock.rest.",
     "penstock.runtime.operators.columns.",
+    "penstock.testing.connectors.",
     "penstock.testing.fixtures",
+    "penstock.testing.servers.",
 )
 
 
