@@ -96,12 +96,17 @@ def _ratios(figures: Figures) -> Figures:
     def ratio(of: str, to: str) -> float:
         return round(float(figures[of] / figures[to]), 3)
 
+    def cpu_ratio(shape: str) -> float:
+        return ratio("tumbling_cpu_ns_per_record", f"{shape}_cpu_ns_per_record")
+
     tumbling, words = "tumbling_records_per_second", "wordcount_words_per_second"
     return {
         "tumbling_ratio_to_wordcount": ratio(tumbling, words),
         "session_ratio_to_wordcount": ratio("session_records_per_second", words),
         "sliding_inverse_ratio_to_tumbling": ratio("sliding_inverse_records_per_second", tumbling),
         "sliding_ratio_to_tumbling": ratio("sliding_records_per_second", tumbling),
+        "sliding_inverse_cpu_ratio_to_tumbling": cpu_ratio("sliding_inverse"),
+        "sliding_cpu_ratio_to_tumbling": cpu_ratio("sliding"),
     }
 
 

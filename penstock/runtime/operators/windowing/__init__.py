@@ -6,6 +6,8 @@
   and evictor.
 * `PaneOperator` (`pane_operator.py`) is for tumbling and sliding windows with their default
   trigger. A record is added to one pane, and a window combines its panes when it fires.
+* `SlidingPaneOperator` and `InversePaneOperator` are for sliding windows of many panes. They use
+  values of one window for the next one.
 * `SessionOperator` (`session_operator.py`) is for event-time sessions with their default trigger
   and an aggregate.
 

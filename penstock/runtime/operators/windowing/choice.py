@@ -20,6 +20,10 @@ from penstock.runtime.operators.windowing.base import BaseWindowOperator
 from penstock.runtime.operators.windowing.inverse_pane_operator import InversePaneOperator
 from penstock.runtime.operators.windowing.pane_operator import PaneOperator
 from penstock.runtime.operators.windowing.session_operator import SessionOperator
+from penstock.runtime.operators.windowing.sliding_pane_operator import (
+    FEWEST_PANES,
+    SlidingPaneOperator,
+)
 from penstock.runtime.operators.windowing.window_caller import has_clear
 from penstock.runtime.operators.windowing.window_operator import WindowOperator
 
@@ -54,7 +58,12 @@ def window_class(operation: WindowOperation, context: OperatorContext) -> type[B
     if kind in _SLIDING and assigner.size >= assigner.slide:
         if operation.inverse is not None:
             return InversePaneOperator
-        return PaneOperator if _merges_panes(operation, context) else WindowOperator
+        if not _merges_panes(operation, context):
+            return WindowOperator
+        is_long = assigner.size >= FEWEST_PANES * assigner.slide
+        if is_long and operation.aggregator is not None:
+            return SlidingPaneOperator
+        return PaneOperator
     if kind in _SESSIONS and operation.aggregator is not None and not operation.allowed_lateness:
         return SessionOperator
     return WindowOperator

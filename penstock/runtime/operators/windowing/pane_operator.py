@@ -66,7 +66,7 @@ class PaneOperator(BaseWindowOperator):
             self._more = GROUP, lists.add
             self._set_loop(loops.collect_into_panes, key_of=self._key_of)
             return lists
-        aggregation = Aggregation.of(self.operation.aggregator)
+        self._aggregation = aggregation = Aggregation.of(self.operation.aggregator)
         loop = aggregation.loop_of(loops.aggregate_into_panes)
         self._set_loop(loop, key_of=self._key_of, add=aggregation.call)
         return AggregatedContents(self._table, aggregation, copy)

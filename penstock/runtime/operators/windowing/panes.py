@@ -55,6 +55,13 @@ class Panes:
         """Return the panes of a window."""
         return range(window, window + self.size, self.length)
 
+    def border_in(self, window: int) -> int:
+        """Return the border between blocks of the size of a window that a window contains.
+
+        It is after the start of the window, and at or before its end.
+        """
+        return window + self.size - (window - self.offset) % self.size
+
     def panes_leaving(self, window: int) -> range:
         """Return the panes of a window that do not belong to the next window."""
         return range(window, window + self.slide, self.length)

@@ -113,6 +113,7 @@ class KeyedTable:
         "_was_merged",
         "captured",
         "clean",
+        "derived_values",
         "dirty",
         "expires",
         "has_cold",
@@ -158,6 +159,8 @@ class KeyedTable:
         self.dirty: dict[object, object] = {}
         self.captured: list[dict[object, object]] = []
         self.clean: dict[object, object] = {}
+        #: The number of values that an operator has derived from entries and keeps in memory.
+        self.derived_values = 0
         #: Whether some entries may be in the database only.
         self.has_cold = False
         self._cold: ColdReader = _NOTHING_COLD
@@ -458,6 +461,6 @@ class KeyedTable:
         Arguments:
             further_entries: the number of values that the layout of the table holds in addition.
         """
-        entries = self.entries_in_memory() + further_entries
+        entries = self.entries_in_memory() + self.derived_values + further_entries
         self.size.sample(entries, (self.dirty, self.clean))
         return int(entries * self.size.memory_bytes())

@@ -111,12 +111,20 @@ def without(joined_values: Any, leaving: Any) -> Any:
     return joined_values[0], tuple(left.elements())
 
 
-AGGREGATORS = {"none": None, "reduce": joined, "aggregate": Values()}
+class Merged(Values):
+    """The same, whose panes are merged by sliding windows."""
+
+    merges_panes = True
+
+
+AGGREGATORS = {"none": None, "reduce": joined, "aggregate": Values(), "merged": Merged()}
 ASSIGNERS: dict[str, tuple[WindowAssigner, Any, bool]] = {
     "tumbling": (TumblingEventTimeWindows(10), tumbling(10), False),
     "tumbling with an offset": (TumblingEventTimeWindows(10, -3), tumbling(10, -3), False),
     "sliding": (SlidingEventTimeWindows(12, 4), sliding(12, 4), False),
     "sliding with odd sizes": (SlidingEventTimeWindows(10, 4, 1), sliding(10, 4, 1), False),
+    "sliding in blocks": (SlidingEventTimeWindows(12, 1), sliding(12, 1), False),
+    "sliding in odd blocks": (SlidingEventTimeWindows(13, 2, 1), sliding(13, 2, 1), False),
     "sliding with holes": (SlidingEventTimeWindows(3, 7), sliding(3, 7), False),
     "sessions": (EventTimeSessionWindows(6), session(lambda record: 6), True),
     "dynamic sessions": (DynamicEventTimeSessionWindows(Gap()), session(Gap()), True),
@@ -202,7 +210,7 @@ def test_functions_may_change_what_a_window_gives_them(
 
 
 @pytest.mark.parametrize("aggregator", AGGREGATORS)
-@pytest.mark.parametrize("name", ["tumbling", "sliding", "sessions"])
+@pytest.mark.parametrize("name", ["tumbling", "sliding", "sliding in blocks", "sessions"])
 def test_windows_that_are_not_in_memory(tmp_path: Path, name: str, aggregator: str) -> None:
     assigner, assign, merging = ASSIGNERS[name]
     operation = WindowOperation(
