@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .PHONY: all setup servers check quick test test-pythons test-wheel test-long test-connectors docs demo demo-operate demo-kafka demo-spark examples bench \
-  bench-compare soak soak-regions soak-cycles soak-api soak-time soak-spark soak-connectors fuzz-http random-cycles simulate simulate-mutants clean
+  bench-compare bench-guard soak soak-regions soak-cycles soak-api soak-time soak-spark soak-connectors fuzz-http random-cycles simulate simulate-mutants clean
 
 all: check test
 
@@ -116,6 +116,14 @@ ROUNDS ?= 5
 bench-compare: $(STAMP)
 	@test -n "$(BASE)" || { echo "say with which revision: make bench-compare BASE=HEAD~1"; exit 2; }
 	$(BIN)/python -m bench.compare $(BASE) --bench $(BENCH) --rounds $(ROUNDS) -- $(ARGS)
+
+# Does this tree's engine do more for a record than that of a release? Counts, so on a busy machine, too.
+# It fails if a count has grown by more than 10 %. Without RELEASE, the newest tag is the release.
+RELEASE ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
+
+bench-guard: $(STAMP)
+	@test -n "$(RELEASE)" || { echo "no release has a tag here: make bench-guard RELEASE=REVISION"; exit 2; }
+	$(BIN)/python -m bench.counts --against $(RELEASE)
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.soak.soak

@@ -38,7 +38,18 @@ from rich.table import Table
 
 from bench.common.harness import Figures, Say, machine
 
-__all__ = ["CompareError", "compare", "interval_95", "main", "numbers"]
+__all__ = [
+    "BENCH",
+    "ENGINE",
+    "ROOT",
+    "CompareError",
+    "check_out",
+    "compare",
+    "interval_95",
+    "main",
+    "numbers",
+    "run_module",
+]
 
 ROOT = Path(__file__).resolve().parents[1]
 #: The engine, and the benchmarks.
@@ -95,7 +106,7 @@ def compare(
     arguments = [bench, "--json", *(SHORTER.get(bench, ()) if options is None else options)]
     with tempfile.TemporaryDirectory(prefix="penstock-compare-") as name:
         base, tree = Path(name, "base"), Path(name, "tree")
-        commit = _check_out(root, revision, base)
+        commit = check_out(root, revision, base)
         for part in (ENGINE, BENCH):
             shutil.copytree(root / part, tree / part, ignore=shutil.ignore_patterns("__pycache__"))
         own = base / f"{BENCH}-of-base"
@@ -156,7 +167,7 @@ def _choose_benchmark(
     return f"the revision ({commit})"
 
 
-def _check_out(root: Path, revision: str, place: Path) -> str:
+def check_out(root: Path, revision: str, place: Path) -> str:
     """Write the engine and benchmarks of a revision into a folder; its short name."""
     commit = _git(root, "rev-parse", "--short", "--verify", f"{revision}^{{commit}}").decode()
     there = _git(root, "ls-tree", "--name-only", revision, f"{ENGINE}/", f"{BENCH}/").decode()
@@ -194,20 +205,7 @@ def _rounds(
 
 def _run(place: Path, arguments: list[str]) -> Figures:
     """Return the figures of one run with the engine and the benchmarks of a folder."""
-    environment = {**os.environ, "PYTHONPATH": str(place)}
-    # Which package it is must be sure: the virtual environment has one of the same name.
-    script = (
-        "import runpy, sys, penstock; sys.argv[0] = 'bench'; "
-        f"assert penstock.__file__.startswith({str(place)!r}), penstock.__file__; "
-        f"runpy.run_module({BENCH!r}, run_name='__main__', alter_sys=True)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        cwd=place,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    done = run_module(place, BENCH, arguments)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise CompareError(f"bench {' '.join(arguments)} failed in {place.name}: {last}")
@@ -218,6 +216,24 @@ def _run(place: Path, arguments: list[str]) -> Figures:
             f"bench {' '.join(arguments)} in {place.name} did not print a JSON object: {error}"
         ) from error
     return figures
+
+
+def run_module(place: Path, module: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a module as a program, with the engine and the benchmarks of a folder."""
+    environment = {**os.environ, "PYTHONPATH": str(place)}
+    # Which package it is must be sure: the virtual environment has one of the same name.
+    script = (
+        "import runpy, sys, penstock; sys.argv[0] = 'bench'; "
+        f"assert penstock.__file__.startswith({str(place)!r}), penstock.__file__; "
+        f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
 
 
 def numbers(figures: Any, name: str = "") -> Figures:

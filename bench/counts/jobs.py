@@ -65,11 +65,13 @@ class Scenario:
         what: for people, what there is so much of; "word", "record", "entry".
         count: how much.
         ready: a context in which the work can be done; gives the function that does it.
+        sends: whether that function returns how many messages tasks have sent.
     """
 
     what: str
     count: int
     ready: Callable[[], Any]
+    sends: bool = True
 
 
 class _Given(Source):
@@ -118,6 +120,7 @@ class _Wire:
 
     def __init__(self, channel: InputChannel, credits: int) -> None:
         self._channel, self.credits = channel, credits
+        self.sent = 0
         self.desired_records = 1 << 30
         channel.attach_sender(self._credit)
 
@@ -128,10 +131,12 @@ class _Wire:
         """Return the number, which never changes."""
 
     def send_batch(self, payload: bytes, count: int) -> None:
+        self.sent += 1
         self.credits -= 1
         self._channel.put(EncodedBatch(payload, count))
 
     def send_marker(self, element: Element) -> None:
+        self.sent += 1
         self._channel.put(element)
 
 
@@ -161,6 +166,7 @@ class LocalJob:
             timer=self._timer,
         )
         self.tasks: list[Task] = []
+        self._wires: list[_Wire] = []
         slots, channels = [], {}
         for slot in range(plan.slots):
             # Each has functions of its own, as a worker has.
@@ -173,6 +179,7 @@ class LocalJob:
         for descriptor, factory in slots:
             credits = program.config.channel_batches
             senders = {id: _Wire(channels[id], credits) for id in factory.remote_outputs()}
+            self._wires += senders.values()
             built = TaskFactory(descriptor, system, factory).create_tasks(
                 senders,  # type: ignore[arg-type]
                 self,
@@ -205,19 +212,27 @@ class LocalJob:
         """Raise: a snapshot failed, so nothing can be counted."""
         raise RuntimeError(f"snapshot {number} was declined: {reason}")
 
-    def process(self) -> None:
-        """Process all input."""
+    def process(self) -> int:
+        """Process all input, and return how many messages tasks have sent meanwhile."""
+        before = self._messages()
         while not all(task.ended for task in self.tasks):
             self._turn()
+        return self._messages() - before
 
-    def snapshot(self) -> None:
-        """Take a snapshot, to the last acknowledgement."""
+    def snapshot(self) -> int:
+        """Take a snapshot, to the last acknowledgement, and return as `process` does."""
+        before = self._messages()
         self._paths.snapshot(1).mkdir(parents=True)
         for task in self.tasks:
             if task.source_input is not None:
                 task.inject(1, SnapshotKind.CHECKPOINT)
         while self._acknowledged < len(self.tasks):
             self._turn()
+        return self._messages() - before
+
+    def _messages(self) -> int:
+        """Return the number of frames between workers, and of acknowledgements."""
+        return self._acknowledged + sum(wire.sent for wire in self._wires)
 
     def _turn(self) -> None:
         self._now += 1e-6
@@ -325,6 +340,16 @@ def _one_by_one() -> StreamExecutionEnvironment:
     return env
 
 
+def _few_keys() -> StreamExecutionEnvironment:
+    """Run a keyed reduce over ten keys, whose state is small enough to be acknowledged."""
+    env = _environment()
+    env.get_checkpoint_config().set_inline_threshold(64 * 1024)
+    records = [(n % 10, n) for n in range(100)]
+    newest = env.from_source(_Given(records)).key_by(lambda record: record[0])
+    newest.reduce(lambda _, new: new).add_sink(_ignore)
+    return env
+
+
 def _many_keys() -> StreamExecutionEnvironment:
     """Run a keyed reduce with a key for each record."""
     env = _environment()
@@ -338,7 +363,7 @@ def _many_keys() -> StreamExecutionEnvironment:
 
 
 @contextmanager
-def _processing(program: Callable[[], StreamExecutionEnvironment]) -> Iterator[Callable[[], None]]:
+def _processing(program: Callable[[], StreamExecutionEnvironment]) -> Iterator[Callable[[], int]]:
     with TemporaryDirectory(prefix="penstock-counts-") as folder:
         job = LocalJob(program(), Path(folder))
         try:
@@ -348,9 +373,9 @@ def _processing(program: Callable[[], StreamExecutionEnvironment]) -> Iterator[C
 
 
 @contextmanager
-def _snapshot() -> Iterator[Callable[[], None]]:
+def _snapshot(program: Callable[[], StreamExecutionEnvironment]) -> Iterator[Callable[[], int]]:
     with TemporaryDirectory(prefix="penstock-counts-") as folder:
-        job = LocalJob(_many_keys(), Path(folder))
+        job = LocalJob(program(), Path(folder))
         try:
             job.process()
             yield job.snapshot
@@ -397,7 +422,8 @@ SCENARIOS: dict[str, Scenario] = {
     "map_chain": Scenario("record", RECORDS, lambda: _processing(_map_chain)),
     "join": Scenario("record", RECORDS, lambda: _processing(_join)),
     "one_by_one": Scenario("record", RECORDS // 16, lambda: _processing(_one_by_one)),
-    "snapshot": Scenario("changed key", RECORDS, _snapshot),
-    "encode": Scenario("record", RECORDS, _encoding),
-    "decode": Scenario("record", RECORDS, _decoding),
+    "snapshot": Scenario("changed key", RECORDS, lambda: _snapshot(_many_keys)),
+    "small_snapshot": Scenario("snapshot", 1, lambda: _snapshot(_few_keys)),
+    "encode": Scenario("record", RECORDS, _encoding, sends=False),
+    "decode": Scenario("record", RECORDS, _decoding, sends=False),
 }

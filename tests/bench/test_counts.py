@@ -12,7 +12,12 @@ from penstock.runtime.serialization.record_batch import RecordBatch
 
 def test_the_same_work_counts_the_same_each_time() -> None:
     first, second = counts.measure(["map_chain"]), counts.measure(["map_chain"])
-    assert set(first) == {"map_chain.calls", "map_chain.bytecodes", "map_chain.peak_bytes"}
+    assert set(first) == {
+        "map_chain.calls",
+        "map_chain.bytecodes",
+        "map_chain.peak_bytes",
+        "map_chain.messages",
+    }
     # What another thread has in memory at the peak counts, too.
     peaks = [figures.pop("map_chain.peak_bytes") for figures in (first, second)]
     assert peaks[0] == pytest.approx(peaks[1], rel=0.05)
@@ -41,6 +46,18 @@ def test_a_snapshot_is_counted_by_changed_keys() -> None:
     figures = counts.measure(["snapshot"])
     # Without a loop in Python over each key: the work is done by columns.
     assert 0 < figures["snapshot.calls"] < 5
+
+
+def test_messages_of_a_small_snapshot_are_its_barriers_and_acknowledgements() -> None:
+    # Two sources have a channel to the other worker, and there are four tasks.
+    assert counts.measure(["small_snapshot"])["small_snapshot.messages"] == 2 + 4
+
+
+def test_batches_that_hold_fewer_records_are_seen(monkeypatch) -> None:
+    before = counts.measure(["one_by_one"])["one_by_one.messages"]
+    few = counts.measure(["join"])["join.messages"]
+    # Half of the single records go to the other worker, each in a batch of its own.
+    assert few < 0.01 < 0.4 < before
 
 
 def test_bytecodes_are_told_by_function() -> None:
@@ -77,7 +94,7 @@ def test_bounds_are_kept_per_version_of_python(tmp_path) -> None:
 def test_the_recorded_bounds_are_of_the_figures_that_there_are() -> None:
     names = {
         f"{name}.{what}" for name in SCENARIOS for what in ("calls", "bytecodes", "peak_bytes")
-    }
+    } | {f"{name}.messages" for name, scenario in SCENARIOS.items() if scenario.sends}
     recorded = counts.read()
     assert recorded
     for version, bounds in recorded.items():
