@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -97,17 +98,22 @@ def _follow(
     return 143 if result.stopped else 0
 
 
-def upgrade_remotely(options: JobOptions, service: ServiceAddress, id: str) -> dict[str, Any]:
-    """Replace the program of a job, and return the record of the job.
+def upgrade_remotely(
+    options: JobOptions, service: ServiceAddress, id: str, further: Sequence[str] = ()
+) -> tuple[dict[str, Any], str]:
+    """Replace the program of a job; return the record of the job, and what the command has printed.
 
     Arguments:
         options: the options of the command.
         service: where the service is.
         id: the id of the job.
+        further: options that only `upgrade` has.
     """
     if job_file(options.job) is None:
         raise SystemExit(1)
-    words = [] if options.parallelism is None else ["--parallelism", str(options.parallelism)]
+    words = [*further]
+    if options.parallelism is not None:
+        words += ["--parallelism", str(options.parallelism)]
     if options.allow_dropped:
         words.append("--allow-dropped")
     archive, folder = _send(options, service)
@@ -117,7 +123,7 @@ def upgrade_remotely(options: JobOptions, service: ServiceAddress, id: str) -> d
     with service.connect() as connection:
         record = connection.ask(request)
     del record["event"]
-    return record
+    return record, record.pop("output")
 
 
 def _send(options: JobOptions, service: ServiceAddress) -> tuple[ProgramArchive, str]:

@@ -24,6 +24,7 @@ from penstock.dataflow.errors import GraphError
 if TYPE_CHECKING:
     from penstock.dataflow.graph.job_graph import OperatorOutput
     from penstock.dataflow.program import Program
+    from penstock.saved.snapshot import SavedSnapshot
 
 
 @click.command(cls=JobCommand, short_help="Replace the program of a running job.")
@@ -40,6 +41,22 @@ if TYPE_CHECKING:
 )
 @py_files_option
 @click.option("--allow-dropped", is_flag=True, help="Accept that state is dropped.")
+@click.option(
+    "--shadow",
+    is_flag=True,
+    help="Compare the output of both programs over the same input, with captured sinks.",
+)
+@click.option(
+    "--snapshots",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="K",
+    help="Number of snapshots that a shadow run takes.",
+)
+@click.option(
+    "--promote", is_flag=True, help="Upgrade the job if the shadow run finds no difference."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @reporting_errors
 def upgrade(
@@ -50,6 +67,9 @@ def upgrade(
     parallelism: int | None,
     py_files: str | None,
     allow_dropped: bool,
+    shadow: bool,
+    snapshots: int,
+    promote: bool,
     as_json: bool,
 ) -> None:
     """Replace the program of the running job ID by that of JOB.py, and keep its state.
@@ -59,12 +79,19 @@ def upgrade(
     new program. If it fails before, the old program goes on from the savepoint, and the exit code
     is 1.
 
+    With --shadow, the job goes on as it is. The old and the new program start from its newest
+    snapshot, one after the other, with the same input and with captured sinks. The exit code is 0
+    if their output is equal, and 1 otherwise. The job is then upgraded only with --promote.
+
     \b
-    Example:
+    Examples:
       penstock upgrade 3 job.py
+      penstock upgrade 3 job.py --shadow --snapshots 5 --promote
     """
     from penstock.runtime.control.requests import Show
 
+    if promote and not shadow:
+        raise GraphError("--promote belongs to a shadow run: give --shadow, too")
     with service.connect() as connection:
         record = connection.ask(Show(job_id))["job"]
     if record["state"] != "running" or not record["checkpoint_dir"]:
@@ -85,10 +112,19 @@ def upgrade(
     if service.url is None:
         from penstock.cli.script import run_job
 
-        raise SystemExit(run_job(options, _UpgradeExecutor(service, job_id, as_json)))
+        comparison = (snapshots, promote) if shadow else None
+        raise SystemExit(run_job(options, _UpgradeExecutor(service, record, as_json, comparison)))
     from penstock.cli.remote_submit import upgrade_remotely
 
-    _print_upgraded(upgrade_remotely(options, service, job_id), as_json)
+    words = ["--shadow", "--snapshots", str(snapshots)] if shadow else []
+    words += [word for word, given in (("--promote", promote), ("--json", as_json)) if given]
+    upgraded, output = upgrade_remotely(options, service, job_id, words)
+    if shadow:
+        click.echo(output)
+        if promote:
+            _print_upgraded(upgraded, False)
+    else:
+        _print_upgraded(upgraded, as_json)
 
 
 def _print_upgraded(record: dict[str, Any], as_json: bool) -> None:
@@ -103,27 +139,65 @@ class _UpgradeExecutor:
 
     Arguments:
         service: where the service is.
-        job_id: the id of the job.
-        as_json: whether the job is printed as JSON.
+        record: the record of the job.
+        as_json: whether the job, or the result of a shadow run, is printed as JSON.
+        shadow: the number of snapshots of a shadow run, and whether the job is upgraded if it finds
+            no difference; None upgrades the job without one.
     """
 
-    def __init__(self, service: ServiceAddress, job_id: str, as_json: bool) -> None:
-        self._service, self._job_id, self._as_json = service, job_id, as_json
+    def __init__(
+        self,
+        service: ServiceAddress,
+        record: dict[str, Any],
+        as_json: bool,
+        shadow: tuple[int, bool] | None,
+    ) -> None:
+        self._service, self._record, self._as_json = service, record, as_json
+        self._shadow = shadow
 
     def execute(self, program: Program) -> NoReturn:
         """Upgrade the job, and end the job file by raising `SystemExit`."""
+        from penstock.saved.snapshot import open_snapshot
+
+        folder: Any = program.config.checkpoint_dir
+        with open_snapshot(folder) as snapshot:
+            self._require_fit(program, snapshot)
+            packed = self._pack(program)
+            if self._shadow is not None:
+                self._compare(packed, snapshot, *self._shadow)
+        self._upgrade(program, packed)
+        raise SystemExit(0)
+
+    @staticmethod
+    def _pack(program: Program) -> bytes:
         from penstock.dataflow.program import current_options
         from penstock.runtime.client.executor import job_request
         from penstock.runtime.client.source_preparation import prepared_sources
+
+        options = current_options()
+        with prepared_sources(program, options, attached=False):
+            return job_request(program, options)
+
+    def _compare(
+        self, packed: bytes, snapshot: SavedSnapshot, snapshots: int, promote: bool
+    ) -> None:
+        """Raise `SystemExit` unless both programs have equal output and the job is upgraded."""
+        from penstock.cli.shadow import compare_programs, print_report
+
+        report = compare_programs(
+            self._service.directory, self._record, packed, snapshot, snapshots
+        )
+        print_report(report, as_json=self._as_json)
+        if not (report.equal and promote):
+            raise SystemExit(0 if report.equal else 1)
+
+    def _upgrade(self, program: Program, packed: bytes) -> None:
         from penstock.runtime.control.requests import Upgrade
 
-        self._require_fit(program)
-        options, config = current_options(), program.config
-        with prepared_sources(program, options, attached=False):
-            packed = job_request(program, options)
+        config = program.config
         own = (operator.parallelism or 0 for operator in program.graph.operators)
         request = Upgrade(
-            self._job_id,
+            self._record["id"],
             config.name,
             str(Path.cwd()),
             packed,
@@ -135,8 +209,7 @@ class _UpgradeExecutor:
         with self._service.connect() as connection:
             record = connection.ask(request)
         del record["event"]
-        _print_upgraded(record, self._as_json)
-        raise SystemExit(0)
+        _print_upgraded(record, self._as_json and self._shadow is None)
 
     def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> NoReturn:
         """Raise `GraphError`, because the service does not send records to the client."""
@@ -147,18 +220,15 @@ class _UpgradeExecutor:
         )
 
     @staticmethod
-    def _require_fit(program: Program) -> None:
+    def _require_fit(program: Program, snapshot: SavedSnapshot) -> None:
         """Check the program against the newest snapshot of the job, which goes on meanwhile."""
         from penstock.cli.snapshot_check import check_against, print_checked
         from penstock.dataflow.program import current_options
-        from penstock.saved.snapshot import open_snapshot
 
-        folder: Any = program.config.checkpoint_dir
-        with open_snapshot(folder) as snapshot:
-            found = check_against(program, snapshot)
-            number = snapshot.number
+        found = check_against(program, snapshot)
         if not found.fits(allow_dropped=current_options().allow_dropped):
             print_checked(found.operators)
             raise GraphError(
-                f"the program cannot go on from snapshot {number} of the job, which runs as before"
+                f"the program cannot go on from snapshot {snapshot.number} of the job, which runs "
+                f"as before"
             )

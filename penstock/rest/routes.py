@@ -203,10 +203,15 @@ async def _restart(call: ApiCall) -> Any:
 async def _upgrade(call: ApiCall) -> Any:
     job, body = call.job, call.body
     require_running(job)
+    options = body.get("options", [])
+    if "--shadow" in options:
+        raise RefusedRequest(
+            400, "a shadow run is asked for at /v1/requests, which answers with its report"
+        )
     await call.operations.upgrade(
         job,
         body["path"],
-        body.get("options", []),
+        options,
         body.get("arguments", []),
         body.get("folder", ""),
     )

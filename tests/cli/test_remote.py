@@ -304,3 +304,27 @@ def test_options_of_submit_are_passed_on():
     # `penstock submit` reads them, and then looks for the service.
     done = CliRunner().invoke(main, ["submit", "missing.py", "--detach", *words])
     assert done.exit_code == 1 and "there is no job file" in done.output
+
+
+def test_a_shadow_run_of_files_that_were_sent_reports_its_result(service, tmp_path):
+    remote = Remote(service, tmp_path / "elsewhere")
+    place = ("--checkpoint-dir", str(tmp_path / "ck"), "-pyfs", "lib/sent_factor.py")
+    id = remote.call("submit", "program.py", *place, "--detach", "--", "endless").stdout.strip()
+    service.begun(id)
+    shadow = ("upgrade", id, "program.py", "-pyfs", "lib/sent_factor.py", "--shadow")
+    # Both versions have a module of this name, in different folders.
+    (remote.folder / "package" / "inner.py").write_text("ADDED = 100\n")
+    done = remote.call(*shadow, "--promote", "--snapshots", "1", "--", "endless", code=1)
+    assert "only old: 'value 42'" in done.stderr and "only new: 'value 102'" in done.stderr
+    (remote.folder / "package" / "inner.py").write_text("ADDED = 30 + 10\n")
+    before = service.job(id)
+    done = remote.call(*shadow, "--snapshots", "1", "--json", "--", "endless")
+    assert json.loads(done.stdout)["equal"]
+    assert service.job(id)["pid"] == before["pid"] and service.job(id)["restarts"] == 0
+    done = remote.call(*shadow, "--snapshots", "1", "--promote", "--", "endless")
+    assert "are equal" in done.stdout and f"job {id} runs the new program" in done.stderr
+    assert service.job(id)["pid"] != before["pid"]
+    api = Client(remote.port, remote.token.read_text())
+    body = {"path": "program.py", "options": ["--shadow"]}
+    refused = api.ask(f"/jobs/{id}/upgrade", method="POST", body=body)
+    assert refused.status == 400 and b"/v1/requests" in refused.body

@@ -38,7 +38,7 @@ RUNTIME = (
     (("operators", 164, 384),),
     (("network", 164, 190), ("jobmanager", 358, 93), ("dispatcher", 455, 93)),
     (("serialization", 164, 190), ("codegen", 358, 93), ("user_code", 455, 93)),
-    (("system", 164, 190), ("control", 358, 190)),
+    (("system", 164, 190), ("control", 358, 93), ("shadow", 455, 93)),
 )
 SNAPSHOT = ("coordination", "state", "storage", "metadata", "protocols")
 DATAFLOW = ("streams", "operators", "functions", "windows", "time", "graph")

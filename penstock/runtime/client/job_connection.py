@@ -147,10 +147,15 @@ class JobProcess(SocketConnection):
             JobManager writes to the standard output and error of this process.
         rendezvous: the socket of the supervisor, which the JobManager inherits; None if the job is
             not supervised.
+        folder: the working directory of the JobManager; None for that of this process.
     """
 
     def __init__(
-        self, request: bytes, output: Any = None, rendezvous: Rendezvous | None = None
+        self,
+        request: bytes,
+        output: Any = None,
+        rendezvous: Rendezvous | None = None,
+        folder: str | None = None,
     ) -> None:
         # The job's processes inherit the limit of open files from this process. A limit that is too
         # low is reported here, since a process that has reached its limit cannot report it.
@@ -166,6 +171,7 @@ class JobProcess(SocketConnection):
                 pass_fds=descriptors,
                 # A Ctrl-C at the terminal must reach only this process, which stops the job.
                 start_new_session=True,
+                cwd=folder,
             )
         super().__init__(ours, request)
 

@@ -51,7 +51,8 @@ async def answers(control: ControlPlane, request: Request) -> AsyncGenerator[dic
             record = await control.submit_script(request)
             yield {"event": "submitted", "id": record.id, "log": record.log}
         case UpgradeScript():
-            yield {"event": "upgraded", **asdict(await control.upgrade_script(request))}
+            record, output = await control.upgrade_script(request)
+            yield {"event": "upgraded", **asdict(record), "output": output}
         case Cancel():
             yield {"event": "cancelled", **asdict(await control.cancel(request))}
         case Stop():

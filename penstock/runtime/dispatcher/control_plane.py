@@ -370,14 +370,14 @@ class ControlPlane:
             raise Refused(f"the job file has submitted no job: {script_path(request)}")
         return record
 
-    async def upgrade_script(self, request: UpgradeScript) -> JobRecord:
+    async def upgrade_script(self, request: UpgradeScript) -> tuple[JobRecord, str]:
         """Run a job file in a process of its own, and upgrade a job to its program.
 
-        The reason of a refusal is what `penstock upgrade` prints.
+        Return the job and what `penstock upgrade` has printed, or raise `Refused` with that.
         """
         record = self._running(request.id, "be upgraded").record
-        await run_script(["upgrade", "--dir", str(self._folder.root), record.id], request, {})
-        return record
+        command = ["upgrade", "--dir", str(self._folder.root), record.id]
+        return record, await run_script(command, request, {})
 
     async def keep_files(self, archive: bytes) -> Path:
         """Keep the files of a program that a client has sent, and return their folder."""

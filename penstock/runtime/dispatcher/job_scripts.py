@@ -25,8 +25,10 @@ UNUSED_SECONDS = 3_600.0
 
 async def run_script(
     command: Sequence[str], request: SubmitScript | UpgradeScript, environment: dict[str, str]
-) -> None:
+) -> str:
     """Run a job file with a command of `penstock`, in a process of its own.
+
+    Return what the command has printed on its standard output.
 
     Raise `Refused` with the output of the process if it fails, for example with the traceback of
     the job file.
@@ -57,6 +59,7 @@ async def run_script(
         said = b"\n".join(part.strip() for part in (done.stdout, done.stderr) if part.strip())
         text = said.decode(errors="replace")
         raise Refused(text or f"the job file has ended with the code {done.returncode}: {path}")
+    return done.stdout.decode(errors="replace").strip()
 
 
 def script_path(request: SubmitScript | UpgradeScript) -> Path:

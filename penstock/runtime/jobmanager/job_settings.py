@@ -37,6 +37,7 @@ class JobSettings:
         parallelism: the parallelism of the job; None for that of the program.
         python: the path of the interpreter for the workers, which the JobManager's process sets.
             None is the interpreter of that process.
+        shadow: the folder of a shadow run, whose sinks are captured; empty for an ordinary run.
     """
 
     resume: str | int | None = None
@@ -52,6 +53,7 @@ class JobSettings:
     python_files: bytes = b""
     parallelism: int | None = None
     python: str | None = None
+    shadow: str = ""
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ from penstock.runtime.jobmanager.reporting.job_events import (
 )
 from penstock.runtime.jobmanager.reporting.job_log import JobLog
 from penstock.runtime.jobmanager.takeover.rejoin_server import RejoinServer
+from penstock.runtime.shadow.shadow_code import shadow_code
 from penstock.runtime.system.fork_server import ForkServer
 from penstock.runtime.system.limits import offer_to_kernel
 from penstock.runtime.system.rendezvous import inherited_listener, serve_listener
@@ -176,7 +177,10 @@ class JobServer:
             if settings.python_files:
                 # Before the code is unpickled, since it refers to the modules in these files.
                 settings = await self._with_python_files(settings, system)
-            job = self._make_job(request.code, system, settings, self.observe)
+            code, shadow = request.code, settings.shadow
+            if shadow:
+                code = shadow_code(code, Path(shadow))
+            job = self._make_job(code, system, settings, self.observe)
             self._job = job
             if self._rendezvous is not None:
                 gathers = settings.successor and system.revive is None

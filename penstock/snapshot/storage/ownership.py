@@ -14,6 +14,7 @@ from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.storage.filesystem.disk import FileSystem
+from penstock.snapshot.storage.filesystem.temporary_folder import remove_abandoned
 from penstock.snapshot.storage.job_paths import JobPaths
 
 #: The folders that mkfs creates in the root of a new file system. The user may mount a file system
@@ -90,7 +91,8 @@ def remove_attempt(paths: JobPaths, attempt: int) -> None:
 
 
 def remove_work(paths: JobPaths) -> None:
-    """Remove all local working folders of a run; ignore errors."""
+    """Remove all local working folders of a run, and those of killed shadow runs; ignore errors."""
+    remove_abandoned(paths.root)
     remove_attempts(paths)
     remove_parent(paths)
     with contextlib.suppress(OSError):

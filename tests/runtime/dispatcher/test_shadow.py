@@ -1,0 +1,192 @@
+"""A new program is compared with that of a running job, which notices nothing of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness import PATIENCE, gone, wait_until
+from tests.runtime.dispatcher.service import Service
+
+PROGRAM = """
+import os, sys, threading
+from penstock import (
+    Duration, KeyedProcessFunction, ProcessWindowFunction, StreamExecutionEnvironment,
+    TumblingEventTimeWindows, ValueStateDescriptor, WatermarkStrategy,
+)
+from penstock.connectors import FileSink
+from penstock.connectors.file_formats import JsonLines
+
+class Count(KeyedProcessFunction):
+    def open(self, context):
+        self.count = context.get_state(ValueStateDescriptor("count"))
+
+    def process_element(self, value, context):
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        if VERSION == "broken":
+            raise RuntimeError(f"broken at {count}")
+        while VERSION == "waiting" and not os.path.exists("go"):
+            threading.Event().wait(0.05)
+        wrong = VERSION == "wrong" and value % 5 == 0
+        yield {"key": value % 10, "count": -count if wrong else count}
+
+class Window(ProcessWindowFunction):
+    def process(self, key, context, elements):
+        yield [key, context.window().start, len(elements)]
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.enable_checkpointing(50)
+out = sys.argv[1]
+numbers = env.from_generator(lambda i: i, None, 500).uid("numbers")
+counted = numbers.key_by(lambda i: i % 10).process(Count()).uid("count")
+counted.sink_to(FileSink(out, JsonLines())).uid("out")
+strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+    lambda i, before: i * 10
+)
+timed = numbers.assign_timestamps_and_watermarks(strategy).key_by(lambda i: i % 10)
+windows = timed.window(TumblingEventTimeWindows.of(Duration.of_millis(1000))).process(Window())
+windows.sink_to(FileSink(f"{out}-windows", JsonLines())).uid("windows")
+if VERSION == "more sinks":
+    numbers.sink_to(FileSink(f"{out}-more", JsonLines())).uid("more")
+env.execute("counts")
+"""
+
+
+def write(service: Service, version: str) -> str:
+    """Write a version of the program, and return the name of its file."""
+    path = service.root / f"{version.replace(' ', '_')}.py"
+    path.write_text(f"VERSION = {version!r}\n{PROGRAM}")
+    return path.name
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    service = Service(tmp_path)
+    yield service
+    service.end()
+
+
+@pytest.fixture
+def running(service: Service) -> Service:
+    """A service whose job 1 runs the program "first"."""
+    service.start()
+    args = ("--checkpoint-dir", "ck", "-p", "2", "--detach", "--", "out")
+    assert service.call("submit", write(service, "first"), *args).stdout.split()[0] == "1"
+    service.begun("1")
+    return service
+
+
+def shadow(service: Service, version: str, *options: str, code: int = 0):
+    return service.call(
+        "upgrade", "1", write(service, version), "--shadow", *options, "--", "out", code=code
+    )
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes that a process has started, and those that these have started."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def leftovers(service: Service) -> list[str]:
+    return [path.name for path in (service.root / "ck").glob("penstock-shadow-*")]
+
+
+def require_exact(service: Service) -> None:
+    """Stop the job, and check that no count is lost or doubled, and that there is no other."""
+    service.call("cancel", "1")
+    rows = []
+    for path in (service.root / "out").rglob("*"):
+        if path.is_file() and "_staging" not in path.parts:
+            rows += [json.loads(line) for line in path.read_text().splitlines()]
+    found = Counter((row["key"], row["count"]) for row in rows)
+    assert found and set(found.values()) == {1}, "doubled"
+    for key in range(10):
+        counts = sorted(count for one, count in found if one == key)
+        assert counts == [*range(1, len(counts) + 1)], "lost, or from a shadow run"
+    assert not leftovers(service)
+
+
+def test_equal_programs_are_equal_also_with_another_parallelism(running: Service) -> None:
+    before = running.job("1")
+    done = shadow(running, "second", "--parallelism", "1", "--snapshots", "4", "--json")
+    report = json.loads(done.stdout)
+    assert report["equal"] and report["snapshots"] >= 4
+    counts = {sink["uid"]: sink for sink in report["sinks"]}
+    (source,) = report["sources"]
+    assert source["old"] == source["new"] == counts["out"]["old"] == counts["out"]["new"] > 0
+    assert counts["windows"]["old"] == counts["windows"]["new"] > 0
+    after = running.job("1")
+    assert (after["pid"], after["worker_pids"]) == (before["pid"], before["worker_pids"])
+    require_exact(running)
+
+
+def test_a_difference_is_reported_and_nothing_is_promoted(running: Service) -> None:
+    before = running.job("1")
+    done = shadow(running, "wrong", "--promote", code=1)
+    assert "  only old: {'count': " in done.stdout and "  only new: {'count': -" in done.stdout
+    assert "only old, " in done.stdout and "differ" in done.stdout.splitlines()[-1]
+    done = shadow(running, "more sinks", "--json", code=1)
+    report = json.loads(done.stdout)
+    assert not report["equal"]
+    (more,) = (sink for sink in report["sinks"] if sink["uid"] == "more")
+    assert more["old"] is None and more["only_new"] == more["new"] == report["sources"][0]["new"]
+    after = running.job("1")
+    assert (after["pid"], after["worker_pids"]) == (before["pid"], before["worker_pids"])
+    require_exact(running)
+
+
+def test_an_equal_program_is_promoted(running: Service) -> None:
+    before = running.job("1")
+    done = shadow(running, "second", "--promote")
+    assert "are equal" in done.stdout and "job 1 runs the new program" in done.stderr
+    assert running.job("1")["pid"] != before["pid"]
+    require_exact(running)
+
+
+def test_a_program_that_fails_shows_its_traceback(running: Service) -> None:
+    before = running.job("1")
+    done = shadow(running, "broken", "--promote", code=1)
+    assert 'raise RuntimeError(f"broken at {count}")' in done.stderr
+    after = running.job("1")
+    assert (after["pid"], after["worker_pids"]) == (before["pid"], before["worker_pids"])
+    require_exact(running)
+
+
+def test_a_killed_shadow_run_leaves_nothing(running: Service) -> None:
+    process = running.background("upgrade", "1", write(running, "waiting"), "--shadow", "--", "out")
+    wait_until(lambda: "the new program starts" in running.said(process), "the second run")
+    # A JobManager, the server from which its workers are forked, and two workers.
+    wait_until(lambda: len(descendants(process.pid)) >= 4, "the workers of the shadow run")
+    pids = descendants(process.pid)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    wait_until(lambda: all(map(gone, pids)), "the processes of the shadow run have ended")
+    assert leftovers(running), "the kill came too late"
+    running.call("restart", "1")
+    assert not leftovers(running)
+    require_exact(running)
+
+
+def test_the_service_is_killed_and_the_job_ends_during_a_shadow_run(running: Service) -> None:
+    words = ("--shadow", "--promote", "--", "out")
+    process = running.background("upgrade", "1", write(running, "waiting"), *words)
+    wait_until(lambda: "the new program starts" in running.said(process), "the second run")
+    running.kill()
+    running.start()
+    running.found("1")
+    running.call("cancel", "1")
+    assert leftovers(running), "the shadow run has ended with the job"
+    (running.root / "go").touch()
+    assert process.wait(PATIENCE) == 1
+    assert "job 1 does not run: it is stopped" in running.said(process)
+    assert not leftovers(running)
