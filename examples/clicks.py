@@ -1,9 +1,10 @@
-"""Number the clicks of each user, in one of three versions of the program.
+"""Number the clicks of each user, in one of four versions of the program.
 
     penstock submit examples/clicks.py --checkpoint-dir job --detach -- OUT [VERSION]
 
-Version 2 keeps its state in another form, and converts that of version 1. The version "broken"
-fails at its first record. `make demo-operate` upgrades a running job to both.
+Version 1.1 keeps its state in another form, and converts that of version 1. Version 2 does so, and
+names itself in its output. The version "broken" fails at its first record. `make demo-operate`
+compares them, and upgrades a running job to them.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ class Number(KeyedProcessFunction):
     """Numbers the clicks of a user.
 
     Arguments:
-        version: "1", "2" or "broken".
+        version: "1", "1.1", "2" or "broken".
     """
 
     def __init__(self, version: str) -> None:
         self.version = version
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Get the state, which is a number in version 1, and a dict from version 2 on."""
+        """Get the state, which is a number in version 1, and a dict from version 1.1 on."""
         descriptor: ValueStateDescriptor[Any] = ValueStateDescriptor("clicks")
         if self.version != "1":
             descriptor = ValueStateDescriptor("clicks", version=2, migrate=to_dict)
@@ -51,7 +52,7 @@ class Number(KeyedProcessFunction):
         else:
             number = (self.clicks.value() or {"count": 0})["count"] + 1
             self.clicks.update({"count": number})
-        yield f"{ctx.get_current_key()} {number} {self.version}"
+        yield f"{ctx.get_current_key()} {number} {self.version.partition('.')[0]}"
 
 
 def to_dict(value: int, version: int) -> dict[str, int]:

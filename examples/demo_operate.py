@@ -1,9 +1,10 @@
 """The demo of operating a job: it is looked at, rescaled, upgraded and killed, and stays right.
 
 `make demo-operate` runs it. A service takes the job `examples/clicks.py`. Savepoint, rescaling from
-2 to 4 and to 1, a new version of the program, and a version that fails and is taken back; then the
-service and the JobManager get SIGKILL. The output has a line for each click with its number, so the
-numbers of a user must be 1, 2, 3 … n, each once.
+2 to 4 and to 1, new versions of the program, and a version that fails and is taken back; then the
+service and the JobManager get SIGKILL. Shadow runs compare versions while the job goes on. The
+output has a line for each click with its number, so the numbers of a user must be 1, 2, 3 … n, each
+once.
 """
 
 from __future__ import annotations
@@ -119,6 +120,11 @@ def operate(service: Service) -> None:
         penstock("snapshots", "query", "1", "numbers", "clicks", "--top", "3").stdout.rstrip()
     )
     console.print(penstock("snapshots", "check", PROGRAM, "1", "--", OUTPUT, "2").stdout.rstrip())
+    shadow = ("upgrade", "1", PROGRAM, "--shadow", "--snapshots", "3")
+    differs = penstock(*shadow, "--", OUTPUT, "2", fails=True)
+    console.print(differs.stdout.rstrip())
+    console.print(penstock(*shadow, "--promote", "--", OUTPUT, "1.1").stdout.rstrip())
+    service.snapshots()
     penstock("upgrade", "1", PROGRAM, "-p", "2", "--", OUTPUT, "2")
     service.snapshots()
     failed = penstock("upgrade", "1", PROGRAM, "--", OUTPUT, "broken", fails=True)
