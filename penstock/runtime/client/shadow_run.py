@@ -21,6 +21,9 @@ from penstock.runtime.shadow.comparison import SinkComparison, SourceComparison,
 from penstock.runtime.shadow.sliced_source import SliceFiles
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 
+#: The length of the end of a log that is shown if a JobManager has died, in characters.
+LOG_LENGTH = 2_000
+
 
 @dataclass(frozen=True)
 class ShadowReport:
@@ -126,7 +129,8 @@ class ShadowRun:
                         job.drain()
                 how = job.wait()
         if last is None:
-            raise JobError(f"the JobManager of {program.what} {how}")
+            said = (folder / "log").read_text(errors="replace")[-LOG_LENGTH:]
+            raise JobError(f"the JobManager of {program.what} {how}\n{said}".rstrip())
         if last["event"] == "failed":
             error = recreate(last)
             self._report(f"shadow: {program.what} has failed with its sinks captured")
