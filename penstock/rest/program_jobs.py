@@ -294,14 +294,17 @@ class ProgramServer:
             self._started.set()
 
     async def _serve(self) -> None:
-        self._stop = trio.Event()
+        stop = self._stop = trio.Event()
         application = make_application(self.jobs, self._access)
         async with trio.open_nursery() as nursery:
             self._token = trio.lowlevel.current_trio_token()
             nursery.start_soon(self.jobs.state_reader.run)
-            await nursery.start(
-                serve_application, application, self._listener, self._tls, self._stop.wait
-            )
+
+            async def serve(task_status: Any) -> None:
+                await serve_application(
+                    application, self._listener, self._tls, stop.wait, task_status
+                )
+                nursery.cancel_scope.cancel()
+
+            await nursery.start(serve)
             self._started.set()
-            await self._stop.wait()
-            nursery.cancel_scope.cancel()

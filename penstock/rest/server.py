@@ -15,11 +15,13 @@ import trio
 from penstock.dataflow.errors import GraphError, PenstockError
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 #: The number of connections that may wait to be accepted.
 BACKLOG = 1_024
-#: The time that open requests have when the server stops, in seconds.
+#: The time for which a server that stops waits for its answers to open requests, in seconds.
+ANSWER_SECONDS = 10.0
+#: The time that open connections have when the server stops, in seconds. No request is open then.
 GRACE_SECONDS = 0.5
 _MISSING = (
     "the HTTP API needs packages that are not installed ({name}): pip install 'penstock[service]'"
@@ -121,9 +123,46 @@ async def serve_application(
     config.backlog = BACKLOG
     if tls is not None:
         config.certfile, config.keyfile = str(tls.certificate), str(tls.key)
-    await serve(
-        application, config, shutdown_trigger=stopping, task_status=task_status, mode="asgi"
-    )
+    requests = _OpenRequests(application)
+
+    async def stop() -> None:
+        await stopping()
+        with trio.move_on_after(ANSWER_SECONDS):
+            await requests.answered()
+
+    await serve(requests, config, shutdown_trigger=stop, task_status=task_status, mode="asgi")
+
+
+class _OpenRequests:
+    """Counts the requests that have no answer yet. Streams of events do not count.
+
+    Arguments:
+        application: answers the requests.
+    """
+
+    def __init__(self, application: ASGIApp) -> None:
+        self._application = application
+        self._open = 0
+        self._none_open = trio.Event()
+        self._none_open.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"].endswith("/events"):
+            await self._application(scope, receive, send)
+            return
+        if not self._open:
+            self._none_open = trio.Event()
+        self._open += 1
+        try:
+            await self._application(scope, receive, send)
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._none_open.set()
+
+    async def answered(self) -> None:
+        """Wait until each request has its answer."""
+        await self._none_open.wait()
 
 
 def _serving() -> tuple[Any, Any]:
