@@ -17,6 +17,7 @@ In the JobManager:  acknowledged      a task's part with a log has come, others 
                     publishing        all parts have come, and the manifest is not written yet
                     published         the manifest is durable, and nothing is committed
                     committing        output is visible, and nothing says so yet
+                    holding           all parts of a savepoint have come, and no checkpoint after it
 """
 
 from __future__ import annotations
@@ -191,6 +192,7 @@ class Aims:
         from penstock.runtime.jobmanager.attempt.checkpoint_driver import CheckpointDriver
         from penstock.runtime.jobmanager.reporting.job_history import JobHistory
         from penstock.runtime.jobmanager.snapshots.snapshot_publisher import SnapshotPublisher
+        from penstock.snapshot.coordination.coordinator import HoldSavepoint
 
         def start(call: Callable, driver: Any) -> None:
             [region] = driver._regions
@@ -220,7 +222,14 @@ class Aims:
             if committables:
                 self._in_jobmanager("committing", number=committables[-1].snapshot)
 
+        def execute(call: Callable, driver: Any, command: Any) -> None:
+            call(driver, command)
+            if isinstance(command, HoldSavepoint):
+                staged = driver._pending[command.number].committables
+                self._in_jobmanager("holding", number=command.number, staged=len(staged))
+
         _wrap(CheckpointDriver, "start", start)
+        _wrap(CheckpointDriver, "_execute", execute)
         _wrap(JobHistory, "add_snapshot", completed)
         _wrap(CheckpointDriver, "acknowledged", acknowledged)
         _wrap(SnapshotPublisher, "publish", publish)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,8 +23,10 @@ import pytest
 from penstock.dataflow.config import CheckpointingMode, JobConfig
 from penstock.dataflow.graph import batch_mode
 from penstock.dataflow.graph.job_graph import JobGraph
+from penstock.runtime.control import messages
 from penstock.runtime.jobmanager import jobmanager
 from penstock.runtime.jobmanager.attempt.checkpoint_driver import CheckpointDriver
+from penstock.runtime.jobmanager.attempt.region import send_all
 from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
 from penstock.runtime.jobmanager.snapshots import restored_output, snapshot_publisher
 from penstock.runtime.jobmanager.snapshots.pending_snapshot import PendingSnapshot
@@ -47,6 +50,7 @@ from penstock.snapshot.coordination.coordinator import (
     Coordinator,
     CoordinatorCommand,
     CoordinatorState,
+    HoldSavepoint,
     PublishSnapshot,
 )
 from penstock.snapshot.metadata.handles import EventTimeState
@@ -282,6 +286,42 @@ def commits_aborted(patch: Patch) -> None:
     patch.setattr(CheckpointDriver, "_abort", committing)
 
 
+def commits_savepoints(patch: Patch) -> None:
+    execute = CheckpointDriver._execute
+
+    def committing(driver: CheckpointDriver, command: CoordinatorCommand) -> None:
+        if isinstance(command, HoldSavepoint):
+            driver._publisher.commits.add(driver._pending[command.number].committables)
+            driver._loop.spawn(driver._publisher.commits.commit)
+        execute(driver, command)
+
+    patch.setattr(CheckpointDriver, "_execute", committing)
+
+
+def publishes_savepoints_at_once(patch: Patch) -> None:
+    execute = CheckpointDriver._execute
+
+    def publishing(driver: CheckpointDriver, command: CoordinatorCommand) -> None:
+        if isinstance(command, HoldSavepoint):
+            pending = driver._pending[command.number]
+            publish = partial(driver._publisher.publish_savepoint, pending, attempt=1)
+            driver._loop.spawn(publish)
+        execute(driver, command)
+
+    patch.setattr(CheckpointDriver, "_execute", publishing)
+
+
+def forgets_output_of_savepoints(patch: Patch) -> None:
+    execute = CheckpointDriver._execute
+
+    def completing(driver: CheckpointDriver, command: CoordinatorCommand) -> None:
+        if isinstance(command, HoldSavepoint):
+            send_all(driver._members[command.number], messages.Complete(command.number))
+        execute(driver, command)
+
+    patch.setattr(CheckpointDriver, "_execute", completing)
+
+
 def forgets_pending_output(patch: Patch) -> None:
     for module in (snapshot_publisher, restored_output):
         patch.setattr(module, "pending_committables", lambda manifest: [])
@@ -421,6 +461,19 @@ MUTANTS = {
     ),
     "early commit": Mutant("Output is published before its manifest.", commits_early),
     "aborted commit": Mutant("The output of aborted snapshots is published.", commits_aborted),
+    "savepoint commits": Mutant(
+        "A savepoint publishes the output up to it.", commits_savepoints, faults=("savepoint",)
+    ),
+    "savepoint at once": Mutant(
+        "A savepoint is complete before its output is published.",
+        publishes_savepoints_at_once,
+        faults=("savepoint",),
+    ),
+    "output of savepoints": Mutant(
+        "The output up to a savepoint is forgotten.",
+        forgets_output_of_savepoints,
+        faults=("savepoint",),
+    ),
     "pending output": Mutant(
         "Output that waits in a restored manifest is not published.", forgets_pending_output
     ),

@@ -13,6 +13,12 @@ One snapshot is in flight at a time:
 A snapshot is complete when its manifest is durable. Only then may sinks commit. Each number is used
 only once, even if its snapshot is aborted.
 
+A savepoint commits nothing. When all tasks have acknowledged it, it is *held*, and a checkpoint
+begins at once. The output up to the savepoint is committed with that checkpoint, or with the final
+snapshot. Only then the manifest of the savepoint is written. So a complete savepoint holds no
+output that is not published, and is never the newest snapshot, from which the job recovers. See
+`docs/inside/decisions/075-savepoints-commit-nothing.md`.
+
 Tasks without a path to other tasks may be lost and restart alone. Then the snapshot in flight is
 aborted. Until they return, checkpoints are *partial*: they contain no new state of the lost tasks.
 Their parts of the newest snapshot stay valid, since no record passes between them and other tasks.
@@ -155,13 +161,24 @@ class PublishSnapshot:
 
 
 @dataclass(frozen=True)
-class CompleteSnapshot:
-    """Commit the staged output of snapshot `number`, and notify the tasks.
+class HoldSavepoint:
+    """Keep savepoint `number`, which all tasks have acknowledged, until the next snapshot.
 
-    The driver then also removes old snapshots.
+    The tasks must keep the committables of the savepoint, and send them with the next snapshot.
     """
 
     number: int
+
+
+@dataclass(frozen=True)
+class CompleteSnapshot:
+    """Commit the staged output of snapshot `number`, and notify the tasks.
+
+    The driver then writes the manifests of the held `savepoints`, and removes old snapshots.
+    """
+
+    number: int
+    savepoints: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -181,9 +198,10 @@ class FailAttempt:
 
 @dataclass(frozen=True)
 class FinishJob:
-    """Commit the final snapshot and end the job."""
+    """Commit the final snapshot, write the manifests of held savepoints, and end the job."""
 
     number: int
+    savepoints: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -209,12 +227,17 @@ CoordinatorCommand = (
     PrepareSnapshot
     | InjectBarriers
     | PublishSnapshot
+    | HoldSavepoint
     | CompleteSnapshot
     | AbortSnapshot
     | FailAttempt
     | FinishJob
     | ReserveNumbers
 )
+
+
+#: The reason for which snapshots of lost tasks are aborted.
+_LOST = "tasks were lost, and restart without the others"
 
 
 class CoordinatorState(Enum):
@@ -281,6 +304,8 @@ class Coordinator:
         self._schedule = CheckpointSchedule(now, interval, min_pause, announce=announce)
         self._stopping = False
         self._savepoints = 0
+        #: The savepoints that all tasks have acknowledged, and whose output is not committed yet.
+        self._held: tuple[int, ...] = ()
         #: Whether the snapshot in flight ends the job.
         self._final = False
 
@@ -409,6 +434,12 @@ class Coordinator:
         self.acknowledged.add(task)
         if self.acknowledged != self.members:
             return []
+        if self.kind is SnapshotKind.SAVEPOINT:
+            # The pause after a snapshot is left out: the savepoint waits for the checkpoint.
+            self.state, self.number = CoordinatorState.WAITING, None
+            self._held += (number,)
+            self._schedule.request(self._now)
+            return [HoldSavepoint(number)]
         self.state = CoordinatorState.PUBLISHING
         return [PublishSnapshot(number)]
 
@@ -419,36 +450,45 @@ class Coordinator:
         self._has_whole |= self.members == self.tasks
         # If the snapshot began before the last task ended, it is not the final one. Tasks may have
         # emitted records after its barrier, and the output of these is not committed yet.
+        savepoints, self._held = self._held, ()
         if self._final:
             self.state, self.number = CoordinatorState.FINISHED, None
-            return [FinishJob(number)]
+            return [FinishJob(number, savepoints)]
         self._rest()
-        return [CompleteSnapshot(number)]
+        return [CompleteSnapshot(number, savepoints)]
 
     def _lose(self, tasks: frozenset[Hashable]) -> list[CoordinatorCommand]:
         self._lost |= tasks
         self.ended -= tasks
-        if self.state is not CoordinatorState.COLLECTING or not tasks & self.members:
-            # All tasks have acknowledged a snapshot that is being published. It can complete, and
+        if self.state is CoordinatorState.PUBLISHING:
+            # All tasks have acknowledged the snapshot that is being published. It can complete, and
             # the lost tasks restart from it.
             return []
-        assert self.number is not None
-        number = self.number
-        # The failure of the tasks is handled as such, so it does not count as one of the snapshot.
-        self._rest()
-        return [AbortSnapshot(number, "tasks were lost, and restart without the others")]
+        aborted = self._drop_held()
+        if self.state is CoordinatorState.COLLECTING and tasks & self.members:
+            assert self.number is not None
+            aborted.append(AbortSnapshot(self.number, _LOST))
+            # The failure of the tasks is handled as such, so it does not count as one of the
+            # snapshot.
+            self._rest()
+        return aborted
+
+    def _drop_held(self) -> list[CoordinatorCommand]:
+        """Abort the held savepoints, since lost tasks restart from an earlier snapshot."""
+        held, self._held = self._held, ()
+        return [AbortSnapshot(number, _LOST) for number in held]
 
     def _abort(self, reason: str) -> list[CoordinatorCommand]:
         assert self.number is not None
         number = self.number
         self.failures += 1
         self._rest()
+        commands: list[CoordinatorCommand] = [AbortSnapshot(number, reason)]
+        if self._lost:
+            commands += self._drop_held()
         if self.failures > self.tolerable_failures:
-            return [
-                AbortSnapshot(number, reason),
-                FailAttempt(f"snapshot {number} failed: {reason}"),
-            ]
-        return [AbortSnapshot(number, reason)]
+            commands.append(FailAttempt(f"snapshot {number} failed: {reason}"))
+        return commands
 
     def _rest(self) -> None:
         self.state, self.number = CoordinatorState.WAITING, None

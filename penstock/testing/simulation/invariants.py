@@ -1,6 +1,9 @@
 """Check after each step of a simulated run what must hold at any time.
 
-* The numbers of complete snapshots grow.
+* The numbers of complete snapshots grow, except those of savepoints: a savepoint is complete after
+  a later snapshot.
+* Output is committed only when a checkpoint or a final snapshot is complete that includes it. So a
+  savepoint makes no output visible.
 * Retention removes neither the newest complete snapshot, nor a savepoint, nor one that is read.
 * Barriers of a channel come in order, and no record comes behind the end of its channel.
 * In an aligned snapshot, a task takes no record from behind a barrier before it has the barriers
@@ -9,12 +12,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from penstock.dataflow.sink import Committable
+from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits
 from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, EndOfInput
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
@@ -25,6 +30,7 @@ from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.leases import Lease
+from penstock.snapshot.storage.store import Store
 
 
 class Invariants:
@@ -47,12 +53,31 @@ class Invariants:
 
     def snapshot_completed(self, number: int, kind: str) -> None:
         """Check the number of a snapshot that a JobManager has reported as complete."""
+        if kind == SnapshotKind.SAVEPOINT.value:
+            self._savepoints.add(number)
+            if number > self._newest:
+                self.violated(f"savepoint {number} is complete, and its output is not committed")
+            return
         if number <= self._newest:
             self.violated(f"snapshot {number} is complete after snapshot {self._newest}")
         self._newest = number
         self._final = kind == SnapshotKind.FINAL.value
-        if kind == SnapshotKind.SAVEPOINT.value:
-            self._savepoints.add(number)
+
+    def commits(self, root: Path, committables: Iterable[Committable]) -> None:
+        """Check that a complete snapshot includes output that is about to be committed.
+
+        Arguments:
+            root: the job's folder.
+            committables: the output.
+        """
+        newest = Store(root).newest()
+        if newest is None:
+            return  # The snapshots of the job hold no state, and have no manifests.
+        late = max((c.snapshot for c in committables if c.lineage == newest.lineage), default=0)
+        if late > newest.number:
+            self.violated(f"output of snapshot {late} is committed before it is complete")
+        if newest.kind is SnapshotKind.SAVEPOINT:
+            self.violated(f"savepoint {newest.number} has committed output")
 
     def file_changes(self, operation: str, path: Path) -> None:
         """Check a change of the job's folder that is about to be made."""
@@ -94,9 +119,14 @@ class Invariants:
     # ---- channels
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Check all elements that tasks take in this context."""
+    def watching(self, root: Callable[[], Path]) -> Iterator[None]:
+        """Check all elements that tasks take in this context, and all output that is committed.
+
+        Arguments:
+            root: returns the job's folder.
+        """
         take, create, abort = InputGate.take, SnapshotDriver.__init__, SnapshotDriver.abort
+        commit = PendingCommits.commit
         watches: WeakKeyDictionary[InputGate, _GateWatch] = WeakKeyDictionary()
         watched: WeakKeyDictionary[SnapshotDriver, _GateWatch] = WeakKeyDictionary()
 
@@ -120,14 +150,20 @@ class Invariants:
             watch.aborted = max(watch.aborted, number)
             abort(driver, number)
 
+        async def watched_commit(commits: PendingCommits) -> None:
+            if commits.pending:
+                self.commits(root(), commits.pending)
+            await commit(commits)
+
         gates: Any = InputGate
         drivers: Any = SnapshotDriver
-        gates.take = watched_take
+        sinks: Any = PendingCommits
+        gates.take, sinks.commit = watched_take, watched_commit
         drivers.__init__, drivers.abort = watched_create, watched_abort
         try:
             yield
         finally:
-            gates.take = take
+            gates.take, sinks.commit = take, commit
             drivers.__init__, drivers.abort = create, abort
 
 

@@ -106,7 +106,7 @@ class SimulatedCluster(ABC):
         parent = str(_MEMORY) if _MEMORY.is_dir() else None
         with (
             closing_databases(),
-            self.invariants.watching(),
+            self.invariants.watching(lambda: self.root),
             tempfile.TemporaryDirectory(prefix="simulation-", dir=parent) as base,
         ):
             self.folder = f"{base}/job"

@@ -22,6 +22,7 @@ from penstock.snapshot.coordination.coordinator import (
     Declined,
     FailAttempt,
     FinishJob,
+    HoldSavepoint,
     InjectBarriers,
     NumbersReserved,
     PrepareSnapshot,
@@ -119,9 +120,9 @@ def test_a_snapshot_that_was_announced_may_be_begun_for_another_reason() -> None
     c = coordinator(interval=1.0, announce=True)
     assert handle(c, Tick(0.9)) == [PrepareSnapshot(1, pytest.approx(0.1))]
     assert handle(c, SavepointRequested()) == [InjectBarriers(1, SnapshotKind.SAVEPOINT)]
-    handle(c, *acknowledge(1), Published(1))
-    # The interval counts from its start.
-    assert handle(c, Tick(1.8)) == [PrepareSnapshot(2, pytest.approx(0.1))]
+    handle(c, *acknowledge(1), *acknowledge(2), Published(2))
+    # The interval counts from the start of the checkpoint behind it.
+    assert handle(c, Tick(1.8)) == [PrepareSnapshot(3, pytest.approx(0.1))]
 
 
 def test_what_is_not_due_by_the_clock_or_soon_is_not_announced() -> None:
@@ -250,16 +251,53 @@ def test_a_stop_waits_for_the_snapshot_in_flight() -> None:
     assert handle(c, Published(1)) == [CompleteSnapshot(1), InjectBarriers(2, SnapshotKind.FINAL)]
 
 
-def test_a_savepoint_is_taken_at_once_and_each_request_gets_its_own() -> None:
+def test_a_savepoint_is_held_until_the_checkpoint_after_it_is_complete() -> None:
     c = coordinator()
     assert handle(c, SavepointRequested()) == [InjectBarriers(1, SnapshotKind.SAVEPOINT)]
-    assert handle(c, SavepointRequested(), *acknowledge(1)) == [PublishSnapshot(1)]
-    assert handle(c, Published(1)) == [
-        CompleteSnapshot(1),
+    assert handle(c, *acknowledge(1)) == [
+        HoldSavepoint(1),
+        InjectBarriers(2, SnapshotKind.CHECKPOINT),
+    ]
+    assert handle(c, *acknowledge(2)) == [PublishSnapshot(2)]
+    assert handle(c, Published(2)) == [CompleteSnapshot(2, savepoints=(1,))]
+    assert handle(c, Tick(10.0), *acknowledge(3), Published(3))[-1] == CompleteSnapshot(3)
+
+
+def test_each_request_gets_its_own_savepoint_and_one_checkpoint_covers_them() -> None:
+    c = coordinator(interval=None)
+    handle(c, SavepointRequested(), SavepointRequested())
+    assert handle(c, *acknowledge(1)) == [
+        HoldSavepoint(1),
         InjectBarriers(2, SnapshotKind.SAVEPOINT),
     ]
-    handle(c, *acknowledge(2))
-    assert handle(c, Published(2)) == [CompleteSnapshot(2)]
+    assert handle(c, *acknowledge(2)) == [
+        HoldSavepoint(2),
+        InjectBarriers(3, SnapshotKind.CHECKPOINT),
+    ]
+    handle(c, *acknowledge(3))
+    assert handle(c, Published(3)) == [CompleteSnapshot(3, savepoints=(1, 2))]
+    assert c.next_tick() is None
+
+
+def test_a_held_savepoint_waits_if_the_checkpoint_after_it_is_aborted() -> None:
+    c = coordinator(tolerable_failures=1)
+    handle(c, SavepointRequested(), *acknowledge(1))
+    assert handle(c, Declined("s", 2, "no")) == [AbortSnapshot(2, "s: no")]
+    assert handle(c, Tick(10.0), *acknowledge(3), Published(3)) == [
+        InjectBarriers(3, SnapshotKind.CHECKPOINT),
+        PublishSnapshot(3),
+        CompleteSnapshot(3, savepoints=(1,)),
+    ]
+
+
+def test_a_held_savepoint_is_complete_with_the_final_snapshot() -> None:
+    c = coordinator(min_pause=2.0)
+    handle(c, SavepointRequested(), Acknowledged("s", 1), StopRequested())
+    assert handle(c, Acknowledged("t", 1)) == [
+        HoldSavepoint(1),
+        InjectBarriers(2, SnapshotKind.FINAL),
+    ]
+    assert handle(c, *acknowledge(2), Published(2))[-1] == FinishJob(2, savepoints=(1,))
 
 
 def test_a_wanted_snapshot_begins_after_its_delay_though_there_is_no_interval() -> None:
@@ -294,7 +332,8 @@ def test_of_several_wishes_the_earliest_counts() -> None:
 
 def test_a_snapshot_that_begins_for_another_reason_serves_as_the_wanted_one() -> None:
     c = coordinator(interval=None)
-    handle(c, CheckpointRequested(5.0), SavepointRequested(), *acknowledge(1), Published(1))
+    handle(c, CheckpointRequested(5.0), SavepointRequested(), *acknowledge(1))
+    handle(c, *acknowledge(2), Published(2))
     assert c.next_tick() is None
     c = coordinator()
     handle(c, CheckpointRequested(15.0), Tick(10.0), *acknowledge(1), Published(1))
@@ -400,6 +439,28 @@ def test_checkpoints_do_without_lost_tasks_until_they_return() -> None:
     assert c.members == {"s", "t"}
 
 
+def test_a_held_savepoint_is_aborted_with_lost_tasks() -> None:
+    c = with_one_snapshot()
+    handle(c, SavepointRequested(), *acknowledge(2))
+    aborted = handle(c, S_LOST)
+    assert [one.number for one in aborted if isinstance(one, AbortSnapshot)] == [2, 3]
+    assert handle(c, Tick(20.0), Acknowledged("t", 4), Published(4))[-1] == CompleteSnapshot(4)
+
+
+def test_a_held_savepoint_is_aborted_only_if_the_manifest_with_lost_tasks_fails() -> None:
+    for event, held in (Published(3), True), (PublishFailed(3, "full"), False):
+        c = coordinator(tolerable_failures=1)
+        handle(c, Tick(10.0), *acknowledge(1), Published(1), SavepointRequested())
+        handle(c, *acknowledge(2), *acknowledge(3))
+        assert handle(c, S_LOST) == []
+        commands = handle(c, event)
+        if held:
+            assert commands == [CompleteSnapshot(3, savepoints=(2,))]
+        else:
+            numbers = [one.number for one in commands if isinstance(one, AbortSnapshot)]
+            assert numbers == [3, 2]
+
+
 def test_the_first_checkpoint_and_the_last_and_savepoints_wait_for_lost_tasks() -> None:
     c = coordinator()
     assert handle(c, S_LOST, Tick(50.0)) == [] and c.next_tick() is None
@@ -488,6 +549,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.lost: set[str] = set()
         self.members: set[str] = set()
         self.has_whole = False
+        self.held: list[int] = []
 
     def handle(self, event: CoordinatorEvent) -> None:
         for command in self.c.handle(event):
@@ -518,8 +580,20 @@ class AnyOrder(RuleBasedStateMachine):
                 assert number == self.in_flight
                 assert self.acknowledged == self.members, "only when all have acknowledged"
                 assert number not in self.aborted
+                assert self.kinds[number] is not SnapshotKind.SAVEPOINT
                 self.publishing = number
-            case CompleteSnapshot(number) | FinishJob(number):
+            case HoldSavepoint(number):
+                assert number == self.in_flight and not self.lost
+                assert self.acknowledged == self.members, "only when all have acknowledged"
+                assert self.kinds[number] is SnapshotKind.SAVEPOINT
+                self.held.append(number)
+                self.in_flight = None
+            case CompleteSnapshot(number, savepoints) | FinishJob(number, savepoints):
+                assert [*savepoints] == self.held, "with the savepoints before it"
+                assert all(savepoint < number for savepoint in savepoints)
+                assert not savepoints or self.members == set(self.tasks)
+                self.completed += savepoints
+                self.held = []
                 assert number in self.published, "only when its manifest is durable"
                 assert number not in self.aborted
                 assert isinstance(command, FinishJob) == (self.kinds[number] is SnapshotKind.FINAL)
@@ -529,10 +603,14 @@ class AnyOrder(RuleBasedStateMachine):
                     self.finished.append(number)
                 self.in_flight = self.publishing = None
             case AbortSnapshot(number, _):
-                assert number == self.in_flight
                 assert number not in self.published
                 self.aborted.add(number)
-                self.in_flight = self.publishing = None
+                if number in self.held:
+                    assert self.lost
+                    self.held.remove(number)
+                else:
+                    assert number == self.in_flight
+                    self.in_flight = self.publishing = None
             case ReserveNumbers():
                 assert not self.reserving, "asked once"
                 self.reserving = True
@@ -631,6 +709,7 @@ class AnyOrder(RuleBasedStateMachine):
             # Something is on its way: a snapshot, or the numbers for one.
             assert self.in_flight is not None or self.reserving
         assert len(set(self.completed)) == len(self.completed)
+        assert not self.held or self.in_flight is not None or self.c.next_tick() or self.reserving
 
 
 AnyOrder.TestCase.settings = settings(

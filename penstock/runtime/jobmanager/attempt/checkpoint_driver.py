@@ -296,11 +296,15 @@ class CheckpointDriver:
             case c.PublishSnapshot(number):
                 self._settled = trio.Event()
                 spawn(self._publish, self._pending[number])
-            case c.CompleteSnapshot(number):
-                self._complete(number)
+            case c.HoldSavepoint(number):
+                # For the tasks it is as if the snapshot was aborted: they keep its committables.
+                send_all(self._members.pop(number), m.Abort(number))
                 self._snapshot_ended(number)
-            case c.FinishJob(number):
-                self._complete(number, final=True)
+            case c.CompleteSnapshot(number, savepoints):
+                self._complete(number, savepoints)
+                self._snapshot_ended(number)
+            case c.FinishJob(number, savepoints):
+                self._complete(number, savepoints, final=True)
             case c.AbortSnapshot(number, reason):
                 self._abort(number, reason)
                 self._snapshot_ended(number)
@@ -371,27 +375,42 @@ class CheckpointDriver:
         else:
             self._coordinate(event)
 
-    def _complete(self, number: int, final: bool = False) -> None:
+    def _complete(self, number: int, savepoints: Sequence[int], final: bool = False) -> None:
         pending = self._pending.pop(number)
-        if pending.kind is SnapshotKind.SAVEPOINT:
-            self._savepoints -= 1
         self._settled.set()
         send_all(self._members.pop(number), m.Complete(number))
+        self._report_complete(pending)
+        aborted, self._aborted = self._aborted, []
+        held = [self._pending.pop(savepoint) for savepoint in savepoints]
+        self._loop.spawn(self._commit_output, pending, held, aborted, final)
+
+    def _report_complete(self, snapshot: PendingSnapshot) -> None:
         if self._deployment.keep:
             # A snapshot without state only commits output, and is not reported.
-            figures = pending.figures(self._clock(), self._deployment.ordinal)
-            self._observe(JobSnapshotCompleted(figures, pending.tasks))
-        aborted, self._aborted = self._aborted, []
-        self._loop.spawn(self._commit_output, pending, aborted, final)
+            figures = snapshot.figures(self._clock(), self._deployment.ordinal)
+            self._observe(JobSnapshotCompleted(figures, snapshot.tasks))
 
     async def _commit_output(
-        self, snapshot: PendingSnapshot, aborted: list[int], final: bool
+        self,
+        snapshot: PendingSnapshot,
+        held: Sequence[PendingSnapshot],
+        aborted: list[int],
+        final: bool,
     ) -> None:
-        """Commit the output of a complete snapshot, and remove snapshots by retention."""
+        """Commit the output of a complete snapshot, and remove snapshots by retention.
+
+        Arguments:
+            snapshot: the snapshot.
+            held: the savepoints before it, whose output is committed with it.
+            aborted: the numbers of aborted snapshots, whose files are removed.
+            final: whether the job ends with the snapshot.
+        """
         publisher = self._publisher
         try:
             await publisher.commits.commit()
             self._observe(Committed())
+            for savepoint in held:
+                await self._publish_savepoint(savepoint)
             await publisher.tidy(aborted)
         except PenstockError as error:
             self._loop.post_failure(error)
@@ -407,6 +426,25 @@ class CheckpointDriver:
             self._loop.post(self._loop.finish)
         elif publisher.store.keep:
             self._loop.post(self._completed)
+
+    async def _publish_savepoint(self, savepoint: PendingSnapshot) -> None:
+        """Complete a savepoint whose output is committed; take another one if that fails.
+
+        Raises:
+            StoreError: if another JobManager has taken the job over.
+        """
+        number = savepoint.number
+        try:
+            await self._publisher.publish_savepoint(savepoint, attempt=self._deployment.number)
+        except PenstockError as error:
+            if error.recoverability is Recoverability.NON_RECOVERABLE:
+                raise
+            self._aborted.append(number)
+            self._observe(JobSnapshotAborted(number, str(error)))
+            self._loop.spawn(self._retry_savepoint)
+        else:
+            self._savepoints -= 1
+            self._report_complete(savepoint)
 
     async def _notify_sources(
         self, region: Region, snapshot: PendingSnapshot, notified: trio.Event

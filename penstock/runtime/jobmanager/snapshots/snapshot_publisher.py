@@ -12,6 +12,7 @@ import trio
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.errors import StoreError
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
+from penstock.dataflow.sink import Committable
 from penstock.runtime.jobmanager.snapshots.job_store import JobStore
 from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits
 from penstock.runtime.jobmanager.snapshots.pending_snapshot import PendingSnapshot
@@ -113,25 +114,8 @@ class SnapshotPublisher:
         if self.store.keep:
             if absent:
                 await self._carry_over(snapshot, absent)
-            manifest = Manifest(
-                job=self._config.name,
-                lineage=self.lineage,
-                parent=self._parent,
-                number=SnapshotNumber(snapshot.number),
-                kind=snapshot.kind,
-                created_ms=snapshot.wall_ms,
-                attempt=attempt,
-                version=VERSION,
-                fingerprint=self._plan.fingerprint,
-                operators=tuple(operator_entries(self._plan)),
-                handles=(*snapshot.handles, *snapshot.overtaken),
-                enumerators=snapshot.enumerators,
-                committables=self.commits.for_manifest(snapshot.committables),
-                types=self.types.schemas(),
-                sizes=snapshot.size,
-                finished=finished,
-                format=FORMAT,
-            )
+            committables = self.commits.for_manifest(snapshot.committables)
+            manifest = self._manifest(snapshot, attempt, committables, finished=finished)
 
             def publish() -> None:
                 self.store.files.publish(manifest)
@@ -140,6 +124,51 @@ class SnapshotPublisher:
             await self.store.call(publish)
         self.finished = finished
         self.commits.add(snapshot.committables)
+
+    async def publish_savepoint(self, savepoint: PendingSnapshot, *, attempt: int) -> None:
+        """Make the manifest of a savepoint durable.
+
+        A later snapshot is complete, and its output is committed. It includes the output up to the
+        savepoint. So the savepoint has no committables, and the job does not recover from it.
+
+        Arguments:
+            savepoint: a savepoint that all tasks have acknowledged.
+            attempt: the number of the attempt.
+
+        Raises:
+            StoreError: if the manifest cannot be written.
+        """
+        if self.store.keep:
+            manifest = self._manifest(savepoint, attempt, (), finished=False)
+            await self.store.call(partial(self.store.files.publish, manifest))
+
+    def _manifest(
+        self,
+        snapshot: PendingSnapshot,
+        attempt: int,
+        committables: tuple[Committable, ...],
+        *,
+        finished: bool,
+    ) -> Manifest:
+        return Manifest(
+            job=self._config.name,
+            lineage=self.lineage,
+            parent=self._parent,
+            number=SnapshotNumber(snapshot.number),
+            kind=snapshot.kind,
+            created_ms=snapshot.wall_ms,
+            attempt=attempt,
+            version=VERSION,
+            fingerprint=self._plan.fingerprint,
+            operators=tuple(operator_entries(self._plan)),
+            handles=(*snapshot.handles, *snapshot.overtaken),
+            enumerators=snapshot.enumerators,
+            committables=committables,
+            types=self.types.schemas(),
+            sizes=snapshot.size,
+            finished=finished,
+            format=FORMAT,
+        )
 
     async def _carry_over(self, snapshot: PendingSnapshot, absent: Collection[str]) -> None:
         """Add the parts of these operators in the newest snapshot to a new one."""
