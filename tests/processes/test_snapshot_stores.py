@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from penstock import JobError, RestartStrategies, StoreError, StreamExecutionEnvironment
 from penstock import open_snapshot as penstock_snapshot
 from penstock.cli import main
+from penstock.dataflow.errors import PenstockError
 from penstock.snapshot.storage.objects.obstore_objects import ObstoreObjects
 from penstock.snapshot.storage.objects.snapshot_log import SnapshotLog
 from penstock.testing.servers.s3 import S3Server
@@ -262,6 +263,46 @@ def test_a_run_from_the_beginning_takes_no_job_over(tmp_path: Path, cloud: Cloud
     with pytest.raises(StoreError, match="the store already holds snapshot"):
         run(cloud.job_elsewhere(settings))
     assert cloud.log().newest == newest
+
+
+def _without_counts(cloud: Cloud) -> StreamExecutionEnvironment:
+    """Return a program on a new machine that lacks the operator with the counts."""
+    cloud.new_machine()
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.get_checkpoint_config().set_checkpoint_storage_dir(cloud.url)
+    env.from_collection(["a"]).uid("words").print().uid("files")
+    return env
+
+
+def test_a_run_that_does_not_fit_takes_no_job_over(tmp_path: Path, cloud: Cloud) -> None:
+    settings = Settings(tmp_path, inline_threshold=0, parts=2)
+    taken: list[int] = []
+    refused: list[str] = []
+
+    def refuse(event: dict[str, Any]) -> None:
+        if event["event"] == "snapshot":
+            taken.append(event["number"])
+        if len(taken) > 1 and not refused:
+            requests: list[tuple[StreamExecutionEnvironment, dict[str, Any]]] = [
+                (_without_counts(cloud), {"resume": "newest"}),
+                (cloud.job_elsewhere(settings), {"resume": taken[0]}),
+                (cloud.job_elsewhere(settings), {"resume": str(tmp_path / "a"), "fork": True}),
+            ]
+            for env, options in requests:
+                with pytest.raises(PenstockError) as caught:
+                    run(env, **options)
+                refused.append(str(caught.value))
+            let_all_go(settings.gate)
+
+    # The job runs on, and ends: it was not replaced.
+    env = cloud.job(settings)
+    env.get_checkpoint_config().set_retained_checkpoints(1000)
+    run(env, progress=refuse)
+    misfit, older, elsewhere = refused
+    assert "count (Reduce): dropped" in misfit and "--allow-dropped" in misfit
+    assert "not the newest" in older and "--fork" in older
+    assert "the store already holds snapshot" in elsewhere and str(tmp_path / "a") in elsewhere
+    _check(settings)
 
 
 def test_a_fork_starts_from_a_url(tmp_path: Path, cloud: Cloud) -> None:

@@ -104,7 +104,7 @@ class JobManager:
             root = self._temporary.path
         else:
             root = Path(self.code.folder) / self.config.checkpoint_dir
-        files = open_store(root, self.config, settings) if store is None else store(root)
+        files = open_store(root, self.config) if store is None else store(root)
         self.store = JobStore(files, system.offload, keeps_state(self.config, settings))
         sinks = sinks_of(self.code, self.plan)
         names = {info.uid: info.name for info in self.plan.operators}
@@ -148,7 +148,7 @@ class JobManager:
             # Each worker needs descriptors for its process and for two connections: one for
             # messages, and one for heartbeats.
             require_open_files(PROCESS_FILES + 4 * self.plan.slots)
-            await offload(lambda: files.open(self.config.name))
+            await offload(self._planner.open_store)
             await offload(files.lock)
             try:
                 outcome = await self._run(

@@ -141,6 +141,21 @@ class Store(SnapshotReader):
         """Release the lock of the folder; do nothing if it is not locked."""
         self._lock.release()
 
+    def foresee(self, number: int | None = None) -> Manifest | None:
+        """Return the manifest of a snapshot in the object store, before `lock` takes the job over.
+
+        Return None if there is no such snapshot, and for a local folder: its lock shows whether the
+        job runs, so nothing is taken over.
+
+        Arguments:
+            number: the number of the snapshot; None for the newest one.
+
+        Raises:
+            StoreError: if the object store cannot be used.
+        """
+        del number
+        return None
+
     def settle(self) -> None:
         """Find out whether the newest snapshot is complete, if that is unknown.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from penstock.dataflow.config.claim_mode import RecoveryClaimMode
 from penstock.dataflow.config.snapshot_stores import is_store_url
-from penstock.dataflow.errors import GraphError, StoreError
+from penstock.dataflow.errors import GraphError, Recoverability, StoreError
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.sink import Sink
@@ -48,7 +48,7 @@ from penstock.snapshot.coordination.restore_decision import (
     decide_resume,
     repeated_request,
 )
-from penstock.snapshot.metadata.manifest import Manifest
+from penstock.snapshot.metadata.manifest import Manifest, SnapshotInfo
 from penstock.snapshot.storage.adopted_files import adopt
 from penstock.snapshot.storage.claimed_snapshot import claim
 from penstock.snapshot.storage.job_paths import JobPaths
@@ -141,6 +141,44 @@ class RestorePlanner:
         self._sinks = sinks
         self._commits = commits
         self._types = RecordClasses(code.types)
+
+    def open_store(self) -> None:
+        """Open the job's store, and refuse a run that does not fit an object store.
+
+        This is found out before the run takes the job over. Otherwise a run that is refused in the
+        end would have ended the JobManager of a running job.
+
+        Raises:
+            GraphError: if the client's request or the program does not fit the snapshot.
+            StoreError: if the store cannot be used, or has snapshots already.
+        """
+        self._store.open(self._code.config.name)
+        newest = self._store.foresee()
+        if newest is None or newest.lineage == self._settings.lineage:
+            return  # It is new, or a JobManager of this run has been started again.
+        request = self._own_snapshot(self._settings.resume)
+        if request != NEWEST and not isinstance(request, int):
+            start = "the beginning" if request is None else request
+            raise StoreError(
+                f"the store already holds snapshot {newest.number}: go on from it with --resume, "
+                f"or use another prefix to start from {start}",
+                self._code.config.snapshot_store,
+                recoverability=Recoverability.NON_RECOVERABLE,
+            )
+        chosen = newest if request == NEWEST else self._store.foresee(int(request))
+        known = {one.number: SnapshotInfo(one.number, True) for one in (chosen, newest) if one}
+        decision = decide_resume(
+            request,
+            sorted(known.values(), key=lambda info: info.number),
+            newest,
+            fresh_lineage=self._settings.lineage,
+            fork=self._settings.fork,
+            chosen=chosen,
+        )
+        if isinstance(decision, Refuse):
+            raise GraphError(f"{decision.reason} [{self._code.config.snapshot_store}]")
+        if chosen is not None:
+            self._fitting_plan(self._with_present_uids(chosen))
 
     def plan(self, *, keep_work: bool = False) -> RestorePlan:
         """Decide from which snapshot the run starts, and prepare the job's folder.
@@ -242,22 +280,29 @@ class RestorePlanner:
         request = repeated_request(request, store.list(), self._settings.lineage)
         if is_store_url(request):
             return self._choose_of_url(str(request))
+        request = self._own_snapshot(request)
         if isinstance(request, str) and request != NEWEST:
             path = Path(self._code.folder) / request
             paths, number = JobPaths.locate(path)
-            if paths.root != store.paths.root or number is None:
-                other = Store(paths.root)
-                manifest = other.newest() if number is None else other.load(number)
-                if manifest is None:
-                    raise StoreError("there is no snapshot to resume from", path)
-                return _Choice(path, manifest, other)
-            request = int(number)
+            other = Store(paths.root)
+            manifest = other.newest() if number is None else other.load(number)
+            if manifest is None:
+                raise StoreError("there is no snapshot to resume from", path)
+            return _Choice(path, manifest, other)
         manifest = None
         if isinstance(request, int):
             store.fetch(request)
             published = {info.number for info in store.list() if info.published}
             manifest = store.load(request) if request in published else None
         return _Choice(request, manifest, store)
+
+    def _own_snapshot(self, request: str | int | None) -> str | int | None:
+        """Return the number of a snapshot in the job's own folder, if a request has its path."""
+        if isinstance(request, str) and request != NEWEST and not is_store_url(request):
+            paths, number = JobPaths.locate(Path(self._code.folder) / request)
+            if paths.root == self._store.paths.root and number is not None:
+                return int(number)
+        return request
 
     def _choose_of_url(self, url: str) -> _Choice:
         """Copy the newest snapshot of an object store, from which a fork starts."""
@@ -314,19 +359,28 @@ class RestorePlanner:
 
         Return notes for the person who started the job.
         """
-        config, dropped = self._code.config, self._settings.allow_dropped
-        # Records in flight must be restored into a channel. So two operators with such records
-        # between them are not chained, even if the program now allows it.
-        self._plan = compile_graph(self._code.graph, config, unchained=edges_in_flight(manifest))
+        dropped = self._settings.allow_dropped
         if store is self._store:
-            store.require_own(manifest, config.name)
-        differences = graph_differences(self._plan, manifest)
-        differences += self._types.differences(manifest)
-        require_compatible(differences, allow_dropped=dropped)
+            store.require_own(manifest, self._code.config.name)
+        self._plan = self._fitting_plan(manifest)
         store.verify(manifest, checksums=True)
         require_splits(manifest, store.paths)
         self._types.restore(manifest)
         return take_over_output(self._commits, manifest, store, self._store, allow_dropped=dropped)
+
+    def _fitting_plan(self, manifest: Manifest) -> ExecutionGraph:
+        """Return the execution graph for a snapshot.
+
+        Raise `GraphError` if the program does not fit the snapshot.
+        """
+        # Records in flight must be restored into a channel. So two operators with such records
+        # between them are not chained, even if the program now allows it.
+        unchained = edges_in_flight(manifest)
+        plan = compile_graph(self._code.graph, self._code.config, unchained=unchained)
+        differences = graph_differences(plan, manifest)
+        differences += self._types.differences(manifest)
+        require_compatible(differences, allow_dropped=self._settings.allow_dropped)
+        return plan
 
     def misfit(self, plan: ExecutionGraph, manifest: Manifest) -> str | None:
         """Return why a snapshot of this run cannot be restored into an execution graph.

@@ -9,7 +9,6 @@ from penstock.dataflow.config import JobConfig
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.sink import Sink
 from penstock.runtime.control.job_code import JobCode
-from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.reporting.job_events import Note
 from penstock.runtime.jobmanager.snapshots.pending_commits import sinks_of
 from penstock.snapshot.storage.job_paths import JobPaths
@@ -21,7 +20,7 @@ from penstock.snapshot.storage.store import Store
 _RETRY_SECONDS = 60.0
 
 
-def open_store(root: Path, config: JobConfig, settings: JobSettings) -> Store:
+def open_store(root: Path, config: JobConfig) -> Store:
     """Return the snapshot store of a job.
 
     A folder that is the copy of an object store stays one, even if the settings do not name it.
@@ -29,7 +28,6 @@ def open_store(root: Path, config: JobConfig, settings: JobSettings) -> Store:
     Arguments:
         root: the job's checkpoint folder.
         config: the settings of the job.
-        settings: the client's settings.
 
     Raises:
         GraphError: if the package for object stores is missing, or the URL is wrong.
@@ -42,8 +40,7 @@ def open_store(root: Path, config: JobConfig, settings: JobSettings) -> Store:
     # The requests of a snapshot are repeated within the time that a snapshot may take.
     seconds = min(_RETRY_SECONDS, config.checkpoint_timeout_seconds / 2)
     objects = ObstoreObjects(url, retry_seconds=seconds, timeout_seconds=max(1.0, seconds))
-    fresh = settings.lineage if settings.resume is None else None
-    return MirroredStore(root, objects, fresh=fresh)
+    return MirroredStore(root, objects)
 
 
 def note_local_output(code: JobCode, plan: ExecutionGraph, observe: Callable[[Note], None]) -> None:

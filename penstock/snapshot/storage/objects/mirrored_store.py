@@ -51,7 +51,6 @@ class MirroredStore(Store):
         files: the local file system.
         clock: a function that returns the seconds since the epoch.
         writer: a text that no other JobManager has.
-        fresh: the lineage of a run that shall not continue the snapshots of others; None if it may.
     """
 
     def __init__(
@@ -61,12 +60,10 @@ class MirroredStore(Store):
         files: FileSystem | None = None,
         clock: Callable[[], float] = time.time,
         writer: str | None = None,
-        fresh: str | None = None,
     ) -> None:
         super().__init__(root, files, clock)
         self._objects = objects
         self.sends = True
-        self._fresh = fresh
         self._log = SnapshotLog(objects, writer or secrets.token_hex(8))
         #: The key of the object of each file that the store has, by the checksum of the file.
         self._sent: dict[str, str] = {}
@@ -89,29 +86,25 @@ class MirroredStore(Store):
             StoreError: if the folder or the object store cannot be used, or belongs to another job.
         """
         self._log.establish(job_name)
-        self._require_fresh()
         super().open(job_name)
         self._record_origin()
 
-    def _require_fresh(self) -> None:
-        """Check that a run from the beginning of the input finds no snapshots of other runs.
+    def foresee(self, number: int | None = None) -> Manifest | None:
+        """Return the manifest of a snapshot in the object store, before `lock` takes the job over.
 
-        This is checked before the job is taken over. Otherwise a run that is refused in the end
-        would fence the JobManager of a running job.
+        Return None if there is no such snapshot.
+
+        Arguments:
+            number: the number of the snapshot; None for the newest one.
+
+        Raises:
+            StoreError: if the object store cannot be used.
         """
-        if self._fresh is None or self._log.read() is None or not self._log.live:
-            return
-        newest = max(self._log.live)
-        entry = self._log.snapshot(newest)
-        manifest = None if entry is None else decode_manifest(entry.manifest, self._objects.url)
-        # A JobManager of this run may have been started again.
-        if manifest is None or manifest.lineage != self._fresh:
-            raise StoreError(
-                f"the store already holds snapshot {newest}: go on from it with --resume, or use "
-                "another prefix to start from the beginning",
-                self._objects.url,
-                recoverability=Recoverability.NON_RECOVERABLE,
-            )
+        if self._log.read() is None or not self._log.live:
+            return None
+        number = max(self._log.live) if number is None else number
+        entry = self._log.snapshot(number) if number in self._log.live else None
+        return None if entry is None else decode_manifest(entry.manifest, self._objects.url)
 
     def _record_origin(self) -> None:
         """Write the URL of the store durably into the folder, unless it is there."""
