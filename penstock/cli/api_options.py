@@ -39,6 +39,7 @@ class ApiOptions:
         certificate, key: the files of the certificate for TLS; None without TLS.
         names: further names of this machine that requests may use.
         private_state: whether the token that is only for reading may not query state.
+        read_token: the file of the token that is only for reading; None for the state folder.
     """
 
     port: int
@@ -47,6 +48,7 @@ class ApiOptions:
     key: Path | None
     names: tuple[str, ...]
     private_state: bool = False
+    read_token: Path | None = None
 
     def words(self) -> tuple[str, ...]:
         """Return the options as words of a command line."""
@@ -59,6 +61,8 @@ class ApiOptions:
             words += ("--ui-name", name)
         if self.private_state:
             words += ("--ui-private-state",)
+        if self.read_token is not None:
+            words += ("--ui-read-token", str(self.read_token))
         return words
 
     def tls(self) -> ServerCertificate | None:
@@ -78,12 +82,20 @@ def api_options(command: Command) -> Command:
     @functools.wraps(command)
     def with_api(**values: Any) -> Any:
         given = {name: values.pop(name) for name in ("ui", "ui_host", "ui_cert", "ui_key")}
+        given["ui_read_token"] = values.pop("ui_read_token")
         names, private = values.pop("ui_names"), values.pop("ui_private_state")
         return command(api=_checked(given, names, private), **values)
 
     decorated: Any = with_api
     file = click.Path(path_type=Path, exists=True, dir_okay=False)
     for decorate in (
+        click.option(
+            "--ui-read-token",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="With --ui: keep the token that is only for reading in this file, and not in the "
+            "state folder.",
+        ),
         click.option(
             "--ui-private-state",
             is_flag=True,
@@ -123,11 +135,13 @@ def _checked(
     given: dict[str, Any], names: tuple[str, ...], private_state: bool
 ) -> ApiOptions | None:
     port, host = given["ui"], given["ui_host"]
-    certificate, key = given["ui_cert"], given["ui_key"]
+    certificate, key, read_token = given["ui_cert"], given["ui_key"], given["ui_read_token"]
     if port is None:
-        if private_state or names or any(one is not None for one in (host, certificate, key)):
+        files = (host, certificate, key, read_token)
+        if private_state or names or any(one is not None for one in files):
             raise click.UsageError(
-                "--ui-host, --ui-cert, --ui-key, --ui-name and --ui-private-state go with --ui."
+                "--ui-host, --ui-cert, --ui-key, --ui-name, --ui-private-state and "
+                "--ui-read-token go with --ui."
             )
         return None
     if not (port.isascii() and port.isdigit() and int(port) < 65536):
@@ -137,7 +151,8 @@ def _checked(
         raise click.UsageError(f"--ui {port!r} is no port.{hint}")
     if (certificate is None) != (key is None):
         raise click.UsageError("--ui-cert and --ui-key go together.")
-    return ApiOptions(int(port), host or _LOOPBACK[1], certificate, key, names, private_state)
+    host = host or _LOOPBACK[1]
+    return ApiOptions(int(port), host, certificate, key, names, private_state, read_token)
 
 
 def prepare_service(
@@ -180,7 +195,7 @@ def _prepare(
 
     certificate = api.tls()
     folder = root / TOKEN_FOLDER
-    tokens = Tokens.load(folder)
+    tokens = Tokens.load(folder, api.read_token)
     access = ApiAccess(tokens, (*api.names, api.host), not api.private_state)
     listener = listen(api.host, api.port)
     url = url_of(listener, api.host, certificate)

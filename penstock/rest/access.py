@@ -42,10 +42,14 @@ class Tokens:
     read_only: str
 
     @classmethod
-    def load(cls, folder: Path) -> Tokens:
+    def load(cls, folder: Path, read_only: Path | None = None) -> Tokens:
         """Return the tokens in a folder; create those that do not exist.
 
         Only the owner of the folder can read them.
+
+        Arguments:
+            folder: the folder, which has the files `token` and `read-token`.
+            read_only: another file for the read-only token, in a folder that exists.
 
         Raises:
             StoreError: if the folder cannot be used.
@@ -57,10 +61,10 @@ class Tokens:
             if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
                 raise OSError(errno.EPERM, "not a folder of this user", os.fspath(folder))
             folder.chmod(0o700)
-            return cls(_token(folder / "token"), _token(folder / "read-token"))
+            return cls(_token(folder / "token"), _token(read_only or folder / "read-token"))
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise StoreError(f"cannot keep tokens of the HTTP API: {reason}", folder) from error
+            reason, place = error.strerror or str(error), error.filename or folder
+            raise StoreError(f"cannot keep tokens of the HTTP API: {reason}", place) from error
 
 
 def _token(path: Path) -> str:

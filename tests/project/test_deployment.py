@@ -104,8 +104,8 @@ def test_prometheus_and_grafana_find_what_they_read():
     words = json.loads(found["CMD"])
     assert words[words.index("--ui-name") + 1] == host
     token = scrape["authorization"]["credentials_file"]
+    assert token == words[words.index("--ui-read-token") + 1]
     home = found["ENV"].partition("=")[2]
-    assert token == f"{home}/http/read-token"
     assert f"state:{home}" in services["penstock"]["volumes"]
     assert f"--uid {services['prometheus']['user']} " in (ROOT / "Dockerfile").read_text()
     grafana = ROOT / "deploy" / "grafana"
@@ -115,6 +115,34 @@ def test_prometheus_and_grafana_find_what_they_read():
     targets = [volume.split(":")[1] for volume in services["grafana"]["volumes"]]
     assert any(target.startswith(provider["options"]["path"] + "/") for target in targets)
     json.loads((ROOT / "examples" / "grafana.json").read_text())
+
+
+def volumes_of(service):
+    """Return where each volume and file of a service comes from, by where it is in the service."""
+    parts = [volume.split(":") for volume in service.get("volumes", ())]
+    return {target: (source, *mode) for source, target, *mode in parts}
+
+
+def test_only_the_service_has_the_state_folder_with_the_token_that_allows_everything():
+    services = compose()["services"]
+    words = json.loads(dict(instructions())["CMD"])
+    folder = str(Path(words[words.index("--ui-read-token") + 1]).parent)
+    own = volumes_of(services["penstock"])
+    # The image makes the folder for the user of the service, and it is a volume of its own.
+    found = dict(instructions())
+    assert folder in json.loads(found["VOLUME"]) and folder in own
+    assert f" {folder} " in next(
+        arguments for name, arguments in instructions() if name == "RUN" and "--owner" in arguments
+    )
+    others = {name: volumes_of(one) for name, one in services.items() if name != "penstock"}
+    shared = {
+        (name, source)
+        for name, volumes in others.items()
+        for source, *_ in volumes.values()
+        if source in {source for source, *_ in own.values()}
+    }
+    assert shared == {("prometheus", own[folder][0])}
+    assert others["prometheus"][folder] == (own[folder][0], "ro")
 
 
 def test_the_unit_of_systemd_in_the_guide_has_a_command_line_that_exists():

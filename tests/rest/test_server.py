@@ -94,6 +94,17 @@ def test_tokens_are_made_once_and_only_their_owner_can_read_them(tmp_path: Path)
     assert names == {"read-token", "token"}
 
 
+def test_the_read_only_token_may_be_in_a_file_elsewhere(tmp_path: Path):
+    elsewhere = tmp_path / "metrics" / "read-token"
+    with pytest.raises(StoreError, match=f"cannot keep tokens.*{elsewhere.parent}"):
+        Tokens.load(tmp_path / "http", elsewhere)
+    elsewhere.parent.mkdir()
+    made = Tokens.load(tmp_path / "http", elsewhere)
+    assert elsewhere.read_text() == made.read_only and made.full not in elsewhere.read_text()
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o600
+    assert [path.name for path in (tmp_path / "http").iterdir()] == ["token"]
+
+
 def test_a_token_that_is_a_link_or_empty_is_refused(tmp_path: Path):
     folder = tmp_path / "http"
     folder.mkdir()
