@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -202,25 +203,58 @@ def cancel(job_id: str, service: ServiceAddress, as_json: bool, now: bool) -> No
         raise PenstockError(f"the job failed while it was stopped: {job['error']}")
 
 
+_target_option = click.option(
+    "--target",
+    metavar="PLACE",
+    help="Copy the savepoint to this new folder, or to this URL of an object store, and print the "
+    "path of the copy.",
+)
+
+
+def _checked_target(service: ServiceAddress, target: str) -> str:
+    """Return the absolute path or the URL of a target to which a snapshot can be copied.
+
+    Raise `PenstockError` if it cannot be used.
+    """
+    from penstock.dataflow.config.snapshot_stores import is_store_url
+    from penstock.saved.savepoint_target import require_target
+
+    if service.url is not None:
+        raise PenstockError(
+            f"--target goes with a service on this machine: copy the savepoint there, or POST its "
+            f"directory to {service.url}/v1/jobs/ID/savepoints. Nothing was done"
+        )
+    place = target if is_store_url(target) else str(Path(target).absolute())
+    try:
+        require_target(place)
+    except PenstockError as error:
+        raise PenstockError(f"{error}. Nothing was done, and the job goes on") from error
+    return place
+
+
 @click.command(short_help="Stop a job, and name the savepoint.")
 @job_command
 @click.option(
     "--savepoint", is_flag=True, help="Say that a savepoint is taken, which is the default."
 )
-def stop(job_id: str, service: ServiceAddress, as_json: bool, savepoint: bool) -> None:
+@_target_option
+def stop(
+    job_id: str, service: ServiceAddress, as_json: bool, savepoint: bool, target: str | None
+) -> None:
     """Stop the job ID with a savepoint, and print the path of the savepoint.
 
     The output up to the savepoint is committed, and no record after it is read. The exit code is 1
     if the job ended otherwise, for example because it failed or had read all of its input.
 
     \b
-    Example:
+    Examples:
       penstock submit job.py --resume "$(penstock stop 3 --savepoint)"
+      penstock stop 3 --savepoint --target /backup/orders
     """
     del savepoint  # the command does nothing else
     from penstock.runtime.control.requests import Stop
 
-    _print_snapshot(_ask(service, Stop(job_id)), as_json, f"job {job_id} is stopped")
+    _take_snapshot(service, Stop(job_id), as_json, f"job {job_id} is stopped", target)
 
 
 @click.command(short_help="Take a savepoint of a job.")
@@ -233,20 +267,38 @@ def stop(job_id: str, service: ServiceAddress, as_json: bool, savepoint: bool) -
     metavar="T",
     help="How long to wait for the savepoint.",
 )
-def savepoint(job_id: str, service: ServiceAddress, as_json: bool, timeout: float) -> None:
+@_target_option
+def savepoint(
+    job_id: str, service: ServiceAddress, as_json: bool, timeout: float, target: str | None
+) -> None:
     """Take a savepoint of the job ID, which goes on, and print the path of the savepoint.
 
     \b
-    Example:
+    Examples:
       penstock savepoint 3 --timeout 1m
+      penstock savepoint 3 --target /backup/orders
     """
     from penstock.runtime.control.requests import Savepoint
 
-    taken = _ask(service, Savepoint(job_id, timeout))
-    _print_snapshot(taken, as_json, f"job {job_id} goes on")
+    _take_snapshot(service, Savepoint(job_id, timeout), as_json, f"job {job_id} goes on", target)
 
 
-def _print_snapshot(taken: dict[str, Any], as_json: bool, text: str) -> None:
+def _take_snapshot(
+    service: ServiceAddress, request: Request, as_json: bool, text: str, target: str | None
+) -> None:
+    """Take a snapshot, copy it to the target if there is one, and print where it is."""
+    place = None if target is None else _checked_target(service, target)
+    taken = _ask(service, request)
+    if place is not None:
+        from penstock.saved.savepoint_target import copy_savepoint
+
+        try:
+            taken["path"] = copy_savepoint(taken["path"], place)
+        except PenstockError as error:
+            raise PenstockError(
+                f"{text}, and its snapshot is {taken['path']}. It could not be copied to {place}: "
+                f"{error}"
+            ) from error
     if as_json:
         print_json(taken)
     else:

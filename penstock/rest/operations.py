@@ -62,11 +62,16 @@ class JobOperations(Protocol):
     async def cancel(self, job: JobState) -> None:
         """End a job at once, without a final snapshot."""
 
-    async def stop(self, job: JobState) -> SnapshotRequest:
-        """Stop a job with a final snapshot, and return the request for the snapshot."""
+    async def stop(self, job: JobState, target: str | None) -> SnapshotRequest:
+        """Stop a job with a final snapshot, and return the request for the snapshot.
 
-    async def savepoint(self, job: JobState) -> SnapshotRequest:
-        """Take a savepoint, and return the request for it."""
+        Arguments:
+            job: the job.
+            target: the new folder or object store to copy the snapshot to; None for no copy.
+        """
+
+    async def savepoint(self, job: JobState, target: str | None) -> SnapshotRequest:
+        """Take a savepoint, and return the request for it. The arguments are those of `stop`."""
 
     async def profile(self, job: JobState) -> None:
         """Request the call stacks of a job's workers."""

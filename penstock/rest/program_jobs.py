@@ -169,18 +169,20 @@ class ProgramJobs:
         job.cancelling()
         await trio.to_thread.run_sync(self._jobs[job.id].cancel)
 
-    async def stop(self, job: JobState) -> SnapshotRequest:
+    async def stop(self, job: JobState, target: str | None) -> SnapshotRequest:
         """Stop a job with a final snapshot."""
+        _require_no_target(target)
         request = job.request_snapshot("final")
         await trio.to_thread.run_sync(self._jobs[job.id].stop)
         return request
 
-    async def savepoint(self, job: JobState) -> SnapshotRequest:
+    async def savepoint(self, job: JobState, target: str | None) -> SnapshotRequest:
         """Take a savepoint.
 
         Raises:
-            RefusedRequest: if the job has no folder for it.
+            RefusedRequest: if the job has no folder for it, or a target is given.
         """
+        _require_no_target(target)
         if job.config.get("checkpoint_dir") is None:
             raise RefusedRequest(
                 409, f"job {job.id} has no checkpoint folder: start it with --checkpoint-dir"
@@ -235,6 +237,15 @@ class ProgramJobs:
         """Return None: the output of the job goes where that of the program goes."""
         del job
         return None
+
+
+def _require_no_target(target: str | None) -> None:
+    if target is not None:
+        raise RefusedRequest(
+            400,
+            "the program that runs the job copies no savepoints: leave the directory out, and copy "
+            "the savepoint with `penstock snapshots copy`",
+        )
 
 
 def _no_service(what: str) -> RefusedRequest:

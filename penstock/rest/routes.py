@@ -132,32 +132,21 @@ async def _cancel(call: ApiCall) -> Any:
 
 
 async def _stop(call: ApiCall) -> Any:
-    _check_snapshot_body(call)
     if call.body.get("drain"):
         raise RefusedRequest(
             400, "a stop does not drain: the records in flight belong to the final snapshot"
         )
     job = call.job
     require_running(job)
-    return _trigger(await call.operations.stop(job))
+    return _trigger(await call.operations.stop(job, call.body.get("targetDirectory")))
 
 
 async def _savepoint(call: ApiCall) -> Any:
-    _check_snapshot_body(call)
-    job = call.job
+    job, target = call.job, call.body.get("target-directory")
     require_running(job)
     if call.body.get("cancel-job"):
-        return _trigger(await call.operations.stop(job))
-    return _trigger(await call.operations.savepoint(job))
-
-
-def _check_snapshot_body(call: ApiCall) -> None:
-    if call.body.get("target-directory", call.body.get("targetDirectory")) is not None:
-        raise RefusedRequest(
-            400,
-            "a savepoint is taken in the job's own folder: leave the directory out, and copy the "
-            "savepoint with `penstock snapshots copy`",
-        )
+        return _trigger(await call.operations.stop(job, target))
+    return _trigger(await call.operations.savepoint(job, target))
 
 
 def _trigger(request: SnapshotRequest) -> dict[str, str]:
@@ -253,7 +242,9 @@ def _order(
 
 _NOTHING = record({})
 _FORMAT: Schema = {"type": "string", "enum": ["CANONICAL", "NATIVE"]}
-_OWN_FOLDER = described(STRING, "refused: savepoints are taken in the job's own folder")
+_TARGET = described(
+    STRING, "copy the snapshot to this new folder on the server, or to this URL of an object store"
+)
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     _get("/overview", "getOverview", "Count jobs, workers and slots.", _overview, "Overview"),
@@ -411,7 +402,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             {},
             {
                 "cancel-job": described(BOOLEAN, "stop the job with a final snapshot instead"),
-                "target-directory": _OWN_FOLDER,
+                "target-directory": _TARGET,
                 "formatType": described(_FORMAT, "ignored: there is one format"),
             },
         ),
@@ -434,7 +425,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             {},
             {
                 "drain": described(BOOLEAN, "only false"),
-                "targetDirectory": _OWN_FOLDER,
+                "targetDirectory": _TARGET,
                 "formatType": described(_FORMAT, "ignored: there is one format"),
             },
         ),

@@ -7,11 +7,14 @@ import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import trio
 
+from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.job_client import JobStatus
 from penstock.rest.access import ApiAccess
 from penstock.rest.operations import RefusedRequest
@@ -38,6 +41,7 @@ from penstock.runtime.dispatcher.answers import READING, answers
 from penstock.runtime.dispatcher.control_plane import ControlPlane
 from penstock.runtime.dispatcher.job_details import SnapshotTaken
 from penstock.runtime.dispatcher.job_registry import JobRecord
+from penstock.saved.savepoint_target import copy_savepoint, require_target
 from penstock.saved.state_requests import StateRequest
 
 logger = logging.getLogger(__name__)
@@ -234,15 +238,17 @@ class ServiceJobs:
         await self._order(lambda: self._control.cancel(Cancel(job.id, now=True)))
         job.cancelling()
 
-    async def stop(self, job: JobState) -> SnapshotRequest:
-        """Stop a job with a final snapshot."""
+    async def stop(self, job: JobState, target: str | None) -> SnapshotRequest:
+        """Stop a job with a final snapshot, and copy it to the target if there is one."""
         request = Stop(job.id)
-        return await self._snapshot(job, "final", lambda: self._control.stop(request))
+        return await self._snapshot(job, "final", lambda: self._control.stop(request), target)
 
-    async def savepoint(self, job: JobState) -> SnapshotRequest:
-        """Take a savepoint."""
+    async def savepoint(self, job: JobState, target: str | None) -> SnapshotRequest:
+        """Take a savepoint, and copy it to the target if there is one."""
         request = Savepoint(job.id)
-        return await self._snapshot(job, "savepoint", lambda: self._control.savepoint(request))
+        return await self._snapshot(
+            job, "savepoint", lambda: self._control.savepoint(request), target
+        )
 
     async def profile(self, job: JobState) -> None:
         """Request the call stacks of a job's workers."""
@@ -281,9 +287,20 @@ class ServiceJobs:
         return None
 
     async def _snapshot(
-        self, job: JobState, kind: str, order: Callable[[], Awaitable[SnapshotTaken]]
+        self,
+        job: JobState,
+        kind: str,
+        order: Callable[[], Awaitable[SnapshotTaken]],
+        target: str | None,
     ) -> SnapshotRequest:
-        request = job.request_snapshot(kind)
+        if target is not None:
+            try:
+                await trio.to_thread.run_sync(require_target, target)
+            except PenstockError as error:
+                sentence = f"{error}. Nothing was done, and the job goes on"
+                raise RefusedRequest(400, sentence) from error
+            order = partial(_taken_and_copied, order, target)
+        request = job.request_snapshot(kind, copied=target is not None)
 
         def taken(found: SnapshotTaken) -> None:
             request.location, request.failure = found.path, None
@@ -333,6 +350,23 @@ class ServiceJobs:
             await decided.wait()
         if refusals:
             raise _refusal(refusals[0])
+
+
+async def _taken_and_copied(
+    order: Callable[[], Awaitable[SnapshotTaken]], target: str
+) -> SnapshotTaken:
+    """Take a snapshot, and return where its copy is.
+
+    Raises `Refused` if the snapshot is complete and cannot be copied.
+    """
+    taken = await order()
+    try:
+        path = await trio.to_thread.run_sync(copy_savepoint, taken.path, target)
+    except PenstockError as error:
+        raise Refused(
+            f"the snapshot is complete at {taken.path}, and could not be copied: {error}"
+        ) from error
+    return replace(taken, path=path)
 
 
 def _refusal(error: Refused) -> RefusedRequest:

@@ -2,7 +2,7 @@
 
 The copy is a job's checkpoint folder with one snapshot. All files are copied and not linked, and
 their checksums are compared. The data that sources keep, and output that is not published yet, are
-copied as well. The snapshot keeps its number and its lineage.
+copied as well. The snapshot keeps its number and its lineage. The job may run meanwhile.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def copy_snapshot(snapshot: SavedSnapshot, target: Path) -> Path:
             confirmed = read_confirmed(files, source)
             store.open(snapshot.job)
             store.lock()
-            copy_kept(source, store.paths)
+            copy_kept(source, store.paths, staged=bool(snapshot.manifest.committables))
             NumberRecord(files, store.paths).reserve(1, snapshot.number)
             folder = store.create_folder(snapshot.number)
             _copy_files(snapshot, folder)
@@ -80,7 +80,9 @@ def copy_to_store(snapshot: SavedSnapshot, url: str, objects: Objects | None = N
             cannot be written. The copied files are then removed.
     """
     source, files = snapshot.paths, FileSystem()
-    for kept in (source.sources, source.staging):
+    # A snapshot without committables, such as a savepoint, needs no staged output.
+    staged = [source.staging] if snapshot.manifest.committables else []
+    for kept in (source.sources, *staged):
         if kept.is_dir() and any(kept.iterdir()):
             raise StoreError(
                 "the sources or sinks of the job keep files in its folder, which an object store "
@@ -88,8 +90,7 @@ def copy_to_store(snapshot: SavedSnapshot, url: str, objects: Objects | None = N
                 kept,
             )
     objects = ObstoreObjects(url) if objects is None else objects
-    if SnapshotLog(objects, "").job_name() is not None:
-        raise StoreError("the store has snapshots already; name a new prefix", url)
+    require_new_store(url, objects)
     with TemporaryFolder("copy") as temporary:
         store = MirroredStore(temporary.path, objects)
         try:
@@ -121,15 +122,46 @@ def require_new(target: Path) -> None:
         raise StoreError("the folder must be new or empty; name another one", target)
 
 
-def copy_kept(source: JobPaths, target: JobPaths) -> None:
+def require_new_store(url: str, objects: Objects | None = None) -> None:
+    """Raise a `StoreError` if an object store has snapshots already, or cannot be used.
+
+    Arguments:
+        url: the URL of the store.
+        objects: the object store; None opens the URL.
+
+    Raises:
+        GraphError: if obstore is not installed, or the URL is wrong.
+        StoreError: see above.
+    """
+    objects = ObstoreObjects(url) if objects is None else objects
+    if SnapshotLog(objects, "").job_name() is not None:
+        raise StoreError("the store has snapshots already; name a new prefix", url)
+
+
+def copy_kept(source: JobPaths, target: JobPaths, *, staged: bool = True) -> None:
     """Copy the files that sources and sinks keep in a job's folder.
+
+    A running job may remove files meanwhile that none of its snapshots needs. These are left out.
+
+    Arguments:
+        source: the paths in the job's folder.
+        target: the paths in the folder of the copy.
+        staged: whether to copy the staged output of sinks.
 
     Raises:
         OSError: if they cannot be copied.
     """
-    for kept, copy in ((source.sources, target.sources), (source.staging, target.staging)):
+    folders = [(source.sources, target.sources)]
+    if staged:
+        folders.append((source.staging, target.staging))
+    for kept, copy in folders:
         if kept.is_dir():
-            shutil.copytree(kept, copy)
+            shutil.copytree(kept, copy, copy_function=_copy_if_there)
+
+
+def _copy_if_there(source: str, target: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(source, target)
 
 
 def _copy_files(snapshot: SavedSnapshot, folder: Path) -> None:

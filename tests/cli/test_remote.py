@@ -111,6 +111,8 @@ def test_a_program_is_sent_run_changed_and_stopped_over_http(service, tmp_path):
     assert remote.here("logs", id, "-n", "1").count("\n") == 1
     path = remote.here("savepoint", id).split("\n")[0]
     assert Path(path, "manifest").is_file()
+    elsewhere = remote.here("savepoint", id, "--target", "copy", code=1)
+    assert "--target goes with a service on this machine" in elsewhere
     remote.here("rescale", id, "-p", "2")
     assert service.job(id)["parallelism"] == 2
     (remote.folder / "package" / "inner.py").write_text("ADDED = 100\n")

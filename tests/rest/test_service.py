@@ -93,6 +93,14 @@ def test_a_job_is_submitted_watched_rescaled_stopped_and_restarted(service: Serv
     assert len(api.ask(f"/jobs/{id}").json["vertices"]) >= 2
     request = api.ask(f"/jobs/{id}/savepoints", method="POST").json["request-id"]
     assert Path(done(api, id, request)["location"], "manifest").is_file()
+    for target, text in ((service.root, "must be new or empty"), ("relative", "absolute path")):
+        body = {"target-directory": str(target)}
+        refused = api.ask(f"/jobs/{id}/savepoints", method="POST", body=body)
+        assert refused.status == 400 and text in refused.json["errors"][0]
+    body = {"target-directory": str(service.root / "copy")}
+    request = api.ask(f"/jobs/{id}/savepoints", method="POST", body=body).json["request-id"]
+    copied = Path(done(api, id, request)["location"])
+    assert copied.parent.parent == service.root / "copy" and (copied / "manifest").is_file()
     assert api.ask(f"/jobs/{id}/rescale", method="POST", body={"parallelism": 2}).status == 202
     wait_until(
         lambda: (
@@ -101,8 +109,10 @@ def test_a_job_is_submitted_watched_rescaled_stopped_and_restarted(service: Serv
         ),
         "the job runs with another parallelism",
     )
-    request = api.ask(f"/jobs/{id}/stop", method="POST").json["request-id"]
-    assert Path(done(api, id, request)["location"], "manifest").is_file()
+    body = {"targetDirectory": str(service.root / "last")}
+    request = api.ask(f"/jobs/{id}/stop", method="POST", body=body).json["request-id"]
+    copied = Path(done(api, id, request)["location"])
+    assert copied.parent.parent == service.root / "last" and (copied / "manifest").is_file()
     wait_until(lambda: state(api, id) == "FINISHED", "the job has ended")
     assert api.ask(f"/jobs/{id}/stop", method="POST").status == 409
     assert api.ask(f"/jobs/{id}/restart", method="POST").status == 202

@@ -37,12 +37,14 @@ class SnapshotRequest:
         kind: "savepoint" or "final".
         location: the path of the snapshot; None until it is complete.
         failure: why there will be none; None otherwise.
+        copied: whether the request is done only when a copy of the snapshot is complete.
     """
 
     id: str
     kind: str
     location: str | None = None
     failure: str | None = None
+    copied: bool = False
 
     @property
     def done(self) -> bool:
@@ -283,7 +285,7 @@ class JobState:
         self._become(status)
         self.ended_ms = self.now_ms()
         for request in self.requests.values():
-            if not request.done:
+            if not request.done and not request.copied:
                 request.failure = f"{why} before it took the snapshot"
         self._drop_pending(why)
 
@@ -314,9 +316,14 @@ class JobState:
 
     # ---- snapshots
 
-    def request_snapshot(self, kind: str) -> SnapshotRequest:
-        """Return a new request for a snapshot of a kind, which the next such snapshot fulfils."""
-        request = SnapshotRequest(secrets.token_hex(16), kind)
+    def request_snapshot(self, kind: str, *, copied: bool = False) -> SnapshotRequest:
+        """Return a new request for a snapshot of a kind, which the next such snapshot fulfils.
+
+        Arguments:
+            kind: "savepoint" or "final".
+            copied: whether the caller copies the snapshot, and fulfils the request.
+        """
+        request = SnapshotRequest(secrets.token_hex(16), kind, copied=copied)
         if self.ended:
             request.failure = "the job has ended"
         self.requests[request.id] = request
@@ -354,7 +361,7 @@ class JobState:
         self.completed += 1
         self.latest["savepoint" if kind == "savepoint" else "completed"] = record
         for request in self.requests.values():
-            if request.kind == kind and not request.done:
+            if request.kind == kind and not request.done and not request.copied:
                 request.location = self.location(number)
                 if request.location is None:
                     request.failure = "the job has no checkpoint folder, so nothing was kept"

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -153,6 +154,13 @@ def test_a_job_is_rescaled_saved_stopped_and_restarted_without_loss(service):
     service.begun(service.count("a"))
     taken = json.loads(service.here("savepoint", "1", "--json"))
     assert taken["path"] == str(service.root / "a-ck" / "checkpoints" / f"{taken['number']:06d}")
+    copy = service.root / "copy"
+    told = service.here("savepoint", "1", "--target", str(copy)).splitlines()
+    copied = Path(told[0])
+    assert copied.parent.parent == copy and (copied / "manifest").is_file()
+    refused = service.here("stop", "1", "--savepoint", "--target", str(copy), code=1)
+    assert "must be new or empty" in refused and "the job goes on" in refused
+    assert service.job("1")["state"] == "running"
     for parallelism in (2, 1, 4):
         told = service.here("rescale", "1", "-p", str(parallelism))
         assert f"runs with parallelism {parallelism}" in told
@@ -164,7 +172,9 @@ def test_a_job_is_rescaled_saved_stopped_and_restarted_without_loss(service):
     assert service.job("1")["pid"] != pid
     service.kill()
     service.start("--slots", "4")
-    stopped = json.loads(service.here("stop", "1", "--savepoint", "--json"))
+    last = service.root / "last"
+    stopped = json.loads(service.here("stop", "1", "--target", str(last), "--json"))
+    assert Path(stopped["path"]).parent.parent == last
     assert stopped["job"]["state"] == "stopped"
     assert stopped["number"] == service.job("1")["last_snapshot"]
     assert "is running" in service.here("restart", "1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import trio
 import trio.testing
 
 from penstock.cli.service_address import ServiceAddress
-from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.errors import PenstockError, StoreError
 from penstock.runtime.control.requests import Conflict, Savepoint, SubmitScript
 from penstock.runtime.dispatcher.control_plane import ControlPlane
 from penstock.runtime.dispatcher.job_runner import JobRunner
@@ -66,6 +67,24 @@ def test_each_refusal_is_a_sentence(service: Any):
     assert service.job("1")["state"] == "running"
     lines = service.here("logs", "1", "-n", "1", "--json").splitlines()
     assert len(lines) == 1 and lines[0].startswith('"')
+
+
+def test_a_snapshot_that_cannot_be_copied_is_named(service: Any, monkeypatch: pytest.MonkeyPatch):
+    ask_for_script(service, "job.py", "--checkpoint-dir", "ck")
+    service.begun("1")
+
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr("penstock.saved.savepoint_target.copy_snapshot", full)
+    for command, text, state in (
+        ("savepoint", "job 1 goes on", "running"),
+        ("stop", "job 1 is stopped", "stopped"),
+    ):
+        told = service.here(command, "1", "--target", str(service.root / "copy"), code=1)
+        found = re.search(rf"{text}, and its snapshot is (\S+)\. .*: the disk is full", told)
+        assert found is not None, told
+        assert Path(found[1], "manifest").is_file() and service.job("1")["state"] == state
 
 
 def test_a_savepoint_of_a_job_that_fails_meanwhile_is_refused(tmp_path: Path):
