@@ -28,6 +28,7 @@ from penstock.cli.service import jobmanager, list_jobs, submit
 from penstock.cli.simulate import simulate
 from penstock.cli.snapshots import snapshots
 from penstock.cli.state_query import query
+from penstock.cli.tail import tail
 from penstock.cli.top import top
 from penstock.cli.upgrade import upgrade
 from penstock.dataflow.platforms import require_linux
@@ -87,6 +88,7 @@ for _command in (run, graph, simulate, snapshots, jobmanager, submit, list_jobs,
     main.add_command(_command)
 for _command in (
     query,
+    tail,
     cancel,
     stop,
     savepoint,

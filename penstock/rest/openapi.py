@@ -10,7 +10,7 @@ from typing import Any
 from penstock.rest.endpoint import Endpoint
 from penstock.rest.json_schema import STRING, Schema, array, record, ref
 from penstock.rest.routes import ENDPOINTS
-from penstock.rest.views import checkpoints, figures, jobs, metrics, state, vertices
+from penstock.rest.views import checkpoints, edges, figures, jobs, metrics, state, vertices
 from penstock.version import VERSION
 
 #: The path below which the API is.
@@ -27,6 +27,7 @@ _REFUSALS = {
     429: "Too many streams are open.",
 }
 _OF_PATH = {
+    "edge": "the number of an edge in the plan, or `PRODUCER->CONSUMER` with uids or names",
     "jobid": "the id of a job",
     "vertexid": "the number of a vertex in the graph of the job",
     "checkpointid": "the number of a snapshot",
@@ -67,6 +68,7 @@ def document() -> dict[str, Any]:
     }
     schemas = {
         **jobs.SCHEMAS,
+        **edges.SCHEMAS,
         **figures.SCHEMAS,
         **vertices.SCHEMAS,
         **checkpoints.SCHEMAS,

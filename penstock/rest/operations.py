@@ -88,6 +88,11 @@ class JobOperations(Protocol):
     async def query_state(self, job: JobState, request: StateRequest, live: bool) -> dict[str, Any]:
         """Return entries of a state of a job: those of its newest snapshot, or live ones."""
 
+    async def sample_edge(
+        self, job: JobState, edge: str, limit: int, seconds: float
+    ) -> dict[str, Any]:
+        """Return records that travel on an edge of a job from now on."""
+
     def log_file(self, job: JobState) -> Path | None:
         """Return the path of a job's log; None if its output goes to a terminal."""
 

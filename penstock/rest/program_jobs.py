@@ -20,7 +20,14 @@ from penstock.rest.state_reader import StateReader
 from penstock.runtime.client.job_connection import JobConnection
 from penstock.runtime.control.job_state import JobState, SnapshotRequest
 from penstock.runtime.control.requests import Request
-from penstock.runtime.control.state_queries import ANSWER, CONFLICT, UNKNOWN, StateQuery
+from penstock.runtime.control.state_queries import (
+    ANSWER,
+    CONFLICT,
+    UNKNOWN,
+    LiveQuery,
+    RecordQuery,
+    StateQuery,
+)
 from penstock.runtime.dispatcher.open_queries import OpenQueries
 from penstock.saved.state_requests import StateRequest
 
@@ -66,7 +73,7 @@ class WatchedJob(JobConnection):
         """Request the JobManager to take a savepoint."""
         self._job.savepoint()
 
-    def query(self, query: StateQuery) -> None:
+    def query(self, query: LiveQuery) -> None:
         """Request entries of keyed state. The answer is an event."""
         self._job.query(query)
 
@@ -218,20 +225,30 @@ class ProgramJobs:
         """Return entries of a state of a job: those of its newest snapshot, or live ones."""
         if not live:
             return await self.state_reader.saved(job, request)
+
+        async def ask(fields: dict[str, Any]) -> dict[str, Any]:
+            return await self._ask(job, StateQuery(secrets.token_hex(8), **fields))
+
+        return await self.state_reader.live(request, ask)
+
+    async def sample_edge(
+        self, job: JobState, edge: str, limit: int, seconds: float
+    ) -> dict[str, Any]:
+        """Return records that travel on an edge of a job from now on."""
+        return await self._ask(job, RecordQuery(secrets.token_hex(8), edge, limit, seconds))
+
+    async def _ask(self, job: JobState, query: LiveQuery) -> dict[str, Any]:
         watched = self._jobs[job.id]
 
-        async def send(query: StateQuery) -> bool:
+        async def send(query: LiveQuery) -> bool:
             await trio.to_thread.run_sync(watched.query, query)
             return True
 
-        async def ask(fields: dict[str, Any]) -> dict[str, Any]:
-            answer = await watched.queries.ask(StateQuery(secrets.token_hex(8), **fields), send)
-            if answer["problem"]:
-                status = {UNKNOWN: 404, CONFLICT: 409}.get(answer["problem"], 400)
-                raise RefusedRequest(status, f"job {job.id}: {answer['reason']}")
-            return answer
-
-        return await self.state_reader.live(request, ask)
+        answer = await watched.queries.ask(query, send)
+        if answer["problem"]:
+            status = {UNKNOWN: 404, CONFLICT: 409}.get(answer["problem"], 400)
+            raise RefusedRequest(status, f"job {job.id}: {answer['reason']}")
+        return answer
 
     def log_file(self, job: JobState) -> Path | None:
         """Return None: the output of the job goes where that of the program goes."""

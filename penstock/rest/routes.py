@@ -8,7 +8,7 @@ from penstock.rest.endpoint import ApiCall, Endpoint, Parameter
 from penstock.rest.json_schema import BOOLEAN, STRING, Schema, array, described, record, ref
 from penstock.rest.measurements import job_measurements, vertex_measurements
 from penstock.rest.operations import RefusedRequest, require_running
-from penstock.rest.views import checkpoints, figures, jobs, metrics, state, vertices
+from penstock.rest.views import checkpoints, edges, figures, jobs, metrics, state, vertices
 from penstock.runtime.control.job_state import SnapshotRequest
 
 _GET = Parameter("get", STRING, "ids of metrics, separated by commas; without it, all ids")
@@ -103,6 +103,15 @@ async def _checkpoint_subtasks(call: ApiCall) -> Any:
 
 async def _states(call: ApiCall) -> Any:
     return await call.operations.state_names(call.job)
+
+
+async def _edge_records(call: ApiCall) -> Any:
+    job, body = call.job, call.body
+    require_running(job)
+    answer = await call.operations.sample_edge(
+        job, call.path["edge"], body.get("limit", 20), float(body.get("seconds", 1))
+    )
+    return edges.edge_records(answer)
 
 
 async def _state(call: ApiCall) -> Any:
@@ -475,6 +484,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "Show the call stacks that the workers have sampled last.",
         _flamegraph,
         "Flamegraph",
+        flink=False,
+    ),
+    Endpoint(
+        "POST",
+        "/jobs/{jobid}/edges/{edge}/records",
+        "sampleEdge",
+        "Look at records that travel on an edge for a moment.",
+        _edge_records,
+        ref("EdgeRecords"),
+        body=edges.BODY,
+        refusals=(400, 404, 409),
         flink=False,
     ),
     _order(

@@ -30,6 +30,7 @@ from penstock.runtime.control.requests import (
     Request,
     Rescale,
     Restart,
+    SampleEdge,
     Savepoint,
     Stop,
     SubmitScript,
@@ -272,12 +273,21 @@ class ServiceJobs:
             return await self._state_reader.saved(job, request)
 
         async def ask(fields: dict[str, Any]) -> dict[str, Any]:
-            try:
-                return await self._control.query(QueryState(job.id, **fields))
-            except Refused as error:
-                raise _refusal(error) from error
+            return await self._ask(QueryState(job.id, **fields))
 
         return await self._state_reader.live(request, ask)
+
+    async def sample_edge(
+        self, job: JobState, edge: str, limit: int, seconds: float
+    ) -> dict[str, Any]:
+        """Return records that travel on an edge of a job from now on."""
+        return await self._ask(SampleEdge(job.id, edge, limit, seconds))
+
+    async def _ask(self, request: QueryState | SampleEdge) -> dict[str, Any]:
+        try:
+            return await self._control.query(request)
+        except Refused as error:
+            raise _refusal(error) from error
 
     def log_file(self, job: JobState) -> Path | None:
         """Return the path of a job's log."""

@@ -212,6 +212,17 @@ def _check(tab: Browser, service: Service) -> None:
     if "priced" in frames:
         tab.wait("#flames", "priced")
 
+    # Records that travel on the edges, while somebody looks.
+    go(tab, f"#/jobs/{id}/records")
+    names = [f"option[value='{one['edge']}']" for one in of_job()["plan"]["nodes"][-1]["inputs"]]
+    tab.click(f"#edges {names[0]}")
+    tab.click("#look")
+    tab.wait("#records tbody code", "user")
+    tab.wait("#seen", "records in the last second")
+    assert tab.text("#look") == "Stop"
+    tab.click("#look")
+    wait_until(lambda: tab.text("#look") == "Look", "the page looks no more")
+
     # Snapshots: the page lists those of the API, and the history is longer than the service lives.
     go(tab, f"#/jobs/{id}/snapshots")
     tab.wait("#strip [data-snapshot]")

@@ -8,6 +8,7 @@ import { FlameGraph } from "./flame_graph.js";
 import { GraphTab } from "./graph_tab.js";
 import { State } from "./jobs.js";
 import { useAnswer } from "./live.js";
+import { Records } from "./records.js";
 import { Snapshots } from "./snapshots.js";
 import { StateSizes } from "./state_sizes.js";
 import { Watermarks } from "./watermarks.js";
@@ -18,6 +19,7 @@ const TABS = [
   ["snapshots", "Snapshots", Snapshots],
   ["exceptions", "Exceptions", Exceptions],
   ["state", "State", StateSizes],
+  ["records", "Records", Records],
   ["flamegraph", "Flame graph", FlameGraph],
 ];
 const POLL_MS = 1000;

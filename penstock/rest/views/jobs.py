@@ -241,11 +241,12 @@ def subtask_metrics(job: JobState, vertex: dict[str, Any], subtask: int) -> dict
 
 def _plan(job: JobState) -> dict[str, Any]:
     inputs: dict[int, list[dict[str, Any]]] = {}
-    for edge in job.graph["edges"]:
+    for number, edge in enumerate(job.graph["edges"]):
         found = inputs.setdefault(edge["target"], [])
         found.append(
             {
                 "num": len(found),
+                "edge": number,
                 "id": str(edge["source"]),
                 "ship_strategy": edge["partitioning"].upper(),
                 "exchange": "pipelined_bounded",
@@ -305,6 +306,7 @@ _PLAN = record(
                         record(
                             {
                                 "num": INTEGER,
+                                "edge": described(INTEGER, "its number among all edges"),
                                 "id": STRING,
                                 "ship_strategy": STRING,
                                 "exchange": STRING,

@@ -13,7 +13,7 @@ from typing import Any
 from penstock.runtime.control.framing import receive_blocking, send_blocking
 from penstock.runtime.control.packing import unpack_event
 from penstock.runtime.control.requests import Order, encode_order
-from penstock.runtime.control.state_queries import StateQuery
+from penstock.runtime.control.state_queries import LiveQuery
 from penstock.runtime.system.children import child_command
 from penstock.runtime.system.limits import PROCESS_FILES, how_ended, require_open_files
 from penstock.runtime.system.rendezvous import Rendezvous
@@ -41,7 +41,7 @@ class JobConnection(ABC):
         """
 
     @abstractmethod
-    def query(self, query: StateQuery) -> None:
+    def query(self, query: LiveQuery) -> None:
         """Request entries of keyed state. The answer is an event.
 
         The call does nothing if the JobManager has ended.
@@ -112,7 +112,7 @@ class SocketConnection(JobConnection):
         """
         self.send(Order.SAVEPOINT)
 
-    def query(self, query: StateQuery) -> None:
+    def query(self, query: LiveQuery) -> None:
         """Request entries of keyed state. The answer is an event.
 
         The call does nothing if the JobManager has ended.
@@ -123,7 +123,7 @@ class SocketConnection(JobConnection):
         """Request the call stacks of the workers, which come as events."""
         self.send(Order.PROFILE)
 
-    def send(self, order: Order | StateQuery) -> None:
+    def send(self, order: Order | LiveQuery) -> None:
         """Send an order or a query to the JobManager, or do nothing if the JobManager has ended."""
         try:
             with self._sending:

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.runtime.client.job_connection import JobConnection, JobProcess
 from penstock.runtime.control.requests import Order
-from penstock.runtime.control.state_queries import StateQuery
+from penstock.runtime.control.state_queries import LiveQuery
 from penstock.runtime.control.supervision import NextJobManager, Supervision
 from penstock.runtime.system.rendezvous import Rendezvous
 
@@ -71,7 +71,7 @@ class SupervisedJob(JobConnection):
         """Request a savepoint, from this JobManager or from the next one."""
         self._order(Order.SAVEPOINT)
 
-    def query(self, query: StateQuery) -> None:
+    def query(self, query: LiveQuery) -> None:
         """Request entries of keyed state from the JobManager that runs now."""
         with self._changing:
             self._process.query(query)

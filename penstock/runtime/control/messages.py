@@ -413,6 +413,43 @@ class StateRead:
     more: bool = False
 
 
+@dataclass(frozen=True)
+class SampleRecords:
+    """Requests records that a task sends over a link from now on; see `RecordQuery`.
+
+    Arguments:
+        chain, subtask: the task.
+        id: the id of the query, which the answer repeats.
+        link: the id of the link.
+        limit, seconds: as in `RecordQuery`.
+    """
+
+    chain: int
+    subtask: int
+    id: str
+    link: int
+    limit: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RecordsSampled:
+    """Answers `SampleRecords`.
+
+    Arguments:
+        chain, subtask: the task.
+        id: the id of the query.
+        seen: the number of records that the task has sent meanwhile.
+        records: [time, text] of some of them. The time is in milliseconds since the epoch.
+    """
+
+    chain: int
+    subtask: int
+    id: str
+    seen: int
+    records: list[list[Any]]
+
+
 Message = (
     Hello
     | Deploy
@@ -442,6 +479,8 @@ Message = (
     | StateRead
     | SampleStacks
     | StacksSampled
+    | SampleRecords
+    | RecordsSampled
 )
 _KINDS: tuple[type, ...] = Message.__args__
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}

@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.dataflow.errors import PenstockError, ProtocolError
 from penstock.runtime.control.packing import build_from_map, pack, unpack
-from penstock.runtime.control.state_queries import StateQuery
+from penstock.runtime.control.state_queries import LiveQuery, RecordQuery, StateQuery
 from penstock.version import VERSION
 
 
@@ -150,6 +150,29 @@ class QueryState:
     by: str = "value"
     limit: int = 100
 
+    def query(self, id: str) -> StateQuery:
+        """Return the query for the JobManager, with an id of its own."""
+        return StateQuery(**{**vars(self), "id": id})
+
+
+@dataclass(frozen=True)
+class SampleEdge:
+    """Requests records that travel on an edge of a running job from now on.
+
+    Arguments:
+        id: the id of the job.
+        edge, limit, seconds: as in `RecordQuery`.
+    """
+
+    id: str
+    edge: str = ""
+    limit: int = 20
+    seconds: float = 1.0
+
+    def query(self, id: str) -> RecordQuery:
+        """Return the query for the JobManager, with an id of its own."""
+        return RecordQuery(id, self.edge, self.limit, self.seconds)
+
 
 @dataclass(frozen=True)
 class Rescale:
@@ -246,6 +269,7 @@ Request = (
     | Stop
     | Savepoint
     | QueryState
+    | SampleEdge
     | Rescale
     | Upgrade
     | UpgradeScript
@@ -262,6 +286,7 @@ _REQUESTS: dict[str, type[Request]] = {
     "stop": Stop,
     "savepoint": Savepoint,
     "query": QueryState,
+    "sample edge": SampleEdge,
     "rescale": Rescale,
     "upgrade": Upgrade,
     "upgrade script": UpgradeScript,
@@ -289,8 +314,8 @@ class JobRequest:
     options: dict[str, Any]
 
 
-#: How the frame of a `StateQuery` to a running job begins.
-_QUERY = "query"
+#: How the frames of queries to a running job begin.
+_QUERIES: dict[str, type[LiveQuery]] = {"query": StateQuery, "records": RecordQuery}
 
 
 class Order(Enum):
@@ -363,23 +388,25 @@ def decode_job(data: bytes) -> JobRequest:
     return build_from_map(JobRequest, _map(data))
 
 
-def encode_order(order: Order | StateQuery) -> bytes:
+def encode_order(order: Order | LiveQuery) -> bytes:
     """Return an order or a query to a running job as bytes."""
-    if isinstance(order, StateQuery):
-        return pack({"do": _QUERY, **asdict(order)})
-    return pack({"do": order.value})
+    if isinstance(order, Order):
+        return pack({"do": order.value})
+    name = next(name for name, kind in _QUERIES.items() if isinstance(order, kind))
+    return pack({"do": name, **asdict(order)})
 
 
-def decode_order(data: bytes) -> Order | StateQuery:
+def decode_order(data: bytes) -> Order | LiveQuery:
     """Return the order or the query of a client to a running job.
 
     Raise `ProtocolError` if the frame is malformed.
     """
     wire = _map(data)
-    if wire.get("do") == _QUERY:
-        return build_from_map(StateQuery, wire)
+    name = wire.get("do")
+    if isinstance(name, str) and name in _QUERIES:
+        return build_from_map(_QUERIES[name], wire)
     try:
-        return Order(wire.get("do"))
+        return Order(name)
     except ValueError as error:
         raise ProtocolError(f"malformed request: {data[:40]!r}") from error
 

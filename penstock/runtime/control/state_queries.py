@@ -1,4 +1,6 @@
-"""The question for entries of keyed state of a running job, and its answer.
+"""The questions that the tasks of a running job answer, and their answers.
+
+They are for entries of keyed state, and for records on an edge.
 
 A client sends a `StateQuery` to the JobManager, which asks the workers that own the keys. The
 answer is an event, which only those clients look at that have asked:
@@ -8,6 +10,11 @@ answer is an event, which only those clients look at that have asked:
 
 Keys and values are encoded as in a snapshot, and `types` are the schemas of the record classes that
 they refer to. `problem` is one of `PROBLEMS` if there is no answer.
+
+The answer to a `RecordQuery` has other fields instead of `kind` and so on:
+
+    {..., "edge": number, "producer": ..., "consumer": ..., "seconds": ..., "seen": ...,
+     "records": [[subtask, time_ms, text], ...]}
 """
 
 from __future__ import annotations
@@ -48,6 +55,30 @@ class StateQuery:
     top: int = 0
     by: str = "value"
     limit: int = 100
+
+
+@dataclass(frozen=True)
+class RecordQuery:
+    """Requests records that travel on an edge of a running job from now on.
+
+    Arguments:
+        id: the id of the query, which the answer repeats.
+        edge: the number of the edge among those of the graph, or "PRODUCER->CONSUMER" with the uids
+            or the names of its operators. Empty if the job has only one.
+        limit: the largest number of records of each subtask.
+        seconds: how long the tasks look, at most `MAX_LOOK_SECONDS`.
+    """
+
+    id: str
+    edge: str = ""
+    limit: int = 20
+    seconds: float = 1.0
+
+
+#: The longest time for which tasks look at an edge, in seconds, and the most records of a subtask.
+MAX_LOOK_SECONDS, MAX_RECORDS = 5.0, 1_000
+#: A question that running tasks answer.
+LiveQuery = StateQuery | RecordQuery
 
 
 def refusal(id: str, problem: str, reason: str) -> dict[str, Any]:

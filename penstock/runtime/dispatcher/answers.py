@@ -17,6 +17,7 @@ from penstock.runtime.control.requests import (
     Request,
     Rescale,
     Restart,
+    SampleEdge,
     Savepoint,
     Show,
     Stop,
@@ -59,7 +60,7 @@ async def answers(control: ControlPlane, request: Request) -> AsyncGenerator[dic
             yield {"event": "stopped", **asdict(await control.stop(request))}
         case Savepoint():
             yield {"event": "savepoint", **asdict(await control.savepoint(request))}
-        case QueryState():
+        case QueryState() | SampleEdge():
             yield await control.query(request)
         case Rescale():
             yield {"event": "rescaled", **asdict(await control.rescale(request))}

@@ -13,7 +13,7 @@ clients; `Dispatcher` serves it over the service's own protocol.
 | `cancel` | `Cancel(id, now)` | `JobRecord`, when the job has ended |
 | `stop` | `Stop(id)` | `SnapshotTaken`, when the job has ended |
 | `savepoint` | `Savepoint(id)` | `SnapshotTaken` |
-| `query` | `QueryState(id, operator, state, ...)` | the answer; see `control/state_queries.py` |
+| `query` | `QueryState(...)`, `SampleEdge(...)` | the answer; see `control/state_queries.py` |
 | `rescale` | `Rescale(id, parallelism)` | `JobRecord`, when the job runs again |
 | `upgrade` | `Upgrade(id, ...)`, a packed program | `JobRecord`, when the new program is good |
 | `upgrade_script` | `UpgradeScript(id, path, ...)`, a file that is run | the same |
@@ -52,6 +52,7 @@ from penstock.runtime.control.requests import (
     Refused,
     Rescale,
     Restart,
+    SampleEdge,
     Savepoint,
     Show,
     Stop,
@@ -64,7 +65,7 @@ from penstock.runtime.control.requests import (
     decode_job,
     encode_job,
 )
-from penstock.runtime.control.state_queries import CONFLICT, UNKNOWN, StateQuery
+from penstock.runtime.control.state_queries import CONFLICT, UNKNOWN
 from penstock.runtime.dispatcher.job_details import (
     JobActivity,
     JobDetails,
@@ -430,13 +431,12 @@ class ControlPlane:
             f"{_because(record)}"
         )
 
-    async def query(self, request: QueryState) -> dict[str, Any]:
-        """Return entries of the keyed state of a running job, as an answer to a `StateQuery`."""
+    async def query(self, request: QueryState | SampleEdge) -> dict[str, Any]:
+        """Return the answer of running tasks to a question for state, or for records of an edge."""
         runner = self._active(request.id)
         if runner.record.state != "running":
             raise Conflict(f"job {request.id} answers no live query: it is {runner.record.state}")
-        fields = {**vars(request), "id": secrets.token_hex(8)}
-        answer = await runner.query(StateQuery(**fields))
+        answer = await runner.query(request.query(secrets.token_hex(8)))
         if answer["problem"]:
             kinds: dict[str, type[Refused]] = {UNKNOWN: UnknownName, CONFLICT: Conflict}
             kind = kinds.get(answer["problem"], Refused)

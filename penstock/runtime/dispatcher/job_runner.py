@@ -18,7 +18,7 @@ from penstock.dataflow.errors import PenstockError, ProtocolError
 from penstock.runtime.control.failures import sentence_of
 from penstock.runtime.control.packing import malformed
 from penstock.runtime.control.requests import Conflict, Order, Refused, decode_job
-from penstock.runtime.control.state_queries import ANSWER, StateQuery
+from penstock.runtime.control.state_queries import ANSWER, LiveQuery
 from penstock.runtime.control.supervision import NextJobManager, Supervision
 from penstock.runtime.control.warning_texts import LEVELS, WarningTexts
 from penstock.runtime.dispatcher.job_details import JobActivity
@@ -406,7 +406,7 @@ class JobRunner:
         if self._process is not None:
             self._process.kill()
 
-    async def query(self, query: StateQuery) -> dict[str, Any]:
+    async def query(self, query: LiveQuery) -> dict[str, Any]:
         """Return the answer to a query of the keyed state of the running tasks."""
         process = self._process
         return await self._queries.ask(query, None if process is None else process.query)

@@ -20,7 +20,7 @@ from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.handshake import client_handshake
 from penstock.runtime.control.packing import pack, unpack_event
 from penstock.runtime.control.requests import Order, encode_order
-from penstock.runtime.control.state_queries import StateQuery
+from penstock.runtime.control.state_queries import LiveQuery
 from penstock.runtime.dispatcher.job_registry import JobRecord, JobRegistry
 from penstock.runtime.system.adopted_process import AdoptedProcess
 from penstock.runtime.system.children import child_command
@@ -210,7 +210,7 @@ class JobManagerProcess:
                 else:
                     await self._frames.send(encode_order(order))
 
-    async def query(self, query: StateQuery) -> bool:
+    async def query(self, query: LiveQuery) -> bool:
         """Send a query of keyed state, and return whether the process is connected."""
         ended = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
         with contextlib.suppress(*ended):

@@ -10,7 +10,7 @@ import trio
 from penstock.runtime.control.state_queries import (
     ANSWER_SECONDS,
     CONFLICT,
-    StateQuery,
+    LiveQuery,
     refusal,
 )
 
@@ -24,7 +24,7 @@ class OpenQueries:
         self._waiting: dict[str, trio.MemorySendChannel[dict[str, Any]]] = {}
 
     async def ask(
-        self, query: StateQuery, send: Callable[[StateQuery], Awaitable[bool]] | None
+        self, query: LiveQuery, send: Callable[[LiveQuery], Awaitable[bool]] | None
     ) -> dict[str, Any]:
         """Send a query, and return its answer.
 

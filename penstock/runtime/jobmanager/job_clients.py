@@ -21,7 +21,7 @@ from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.outbox import Outbox
 from penstock.runtime.control.packing import pack_event
 from penstock.runtime.control.requests import Order, decode_order, versions
-from penstock.runtime.control.state_queries import StateQuery
+from penstock.runtime.control.state_queries import LiveQuery
 from penstock.runtime.system.private_files import read_private
 from penstock.runtime.system.rendezvous import send_descriptor, serve_listener
 
@@ -51,7 +51,7 @@ class JobManagerClient(ABC):
         """
 
     @abstractmethod
-    async def next_order(self) -> Order | StateQuery | None:
+    async def next_order(self) -> Order | LiveQuery | None:
         """Return the next order. None means that the client is gone, and that the job must stop."""
 
     @abstractmethod
@@ -89,7 +89,7 @@ class AttachedClient(JobManagerClient):
         del token  # no other process has the connection
         await self._outbox.write(self._frames)
 
-    async def next_order(self) -> Order | StateQuery | None:
+    async def next_order(self) -> Order | LiveQuery | None:
         """Return the next order of the program, or None if it is gone."""
         # A malformed order has the same effect as the end of the connection.
         with contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
@@ -131,7 +131,7 @@ class ServiceClients(JobManagerClient):
         self._journal = journal
         self._pid = pid
         self._outboxes: list[Outbox] = []
-        self._send_orders, self._receive_orders = trio.open_memory_channel[Order | StateQuery](100)
+        self._send_orders, self._receive_orders = trio.open_memory_channel[Order | LiveQuery](100)
 
     async def receive_job(self) -> bytes | None:
         """Return the job, as `encode_job` returned it; None if it cannot be read."""
@@ -198,7 +198,7 @@ class ServiceClients(JobManagerClient):
             while (frame := await frames.receive()) is not None:
                 await self._send_orders.send(decode_order(frame))
 
-    async def next_order(self) -> Order | StateQuery | None:
+    async def next_order(self) -> Order | LiveQuery | None:
         """Return the next order of a service."""
         return await self._receive_orders.receive()
 

@@ -34,7 +34,7 @@ from penstock.runtime.control.failures import describe, describe_unexpected
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.packing import build_from_map
 from penstock.runtime.control.requests import JobRequest, Order, decode_job
-from penstock.runtime.control.state_queries import StateQuery
+from penstock.runtime.control.state_queries import RecordQuery, StateQuery
 from penstock.runtime.jobmanager.job_clients import AttachedClient, JobManagerClient, ServiceClients
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
@@ -237,7 +237,7 @@ class JobServer:
         """Execute the orders of the client, and stop the job when its connection ends."""
         while True:
             order = await self._client.next_order()
-            if isinstance(order, StateQuery):
+            if isinstance(order, StateQuery | RecordQuery):
                 job.queries.ask(order)
                 continue
             if order is Order.SAVEPOINT:

@@ -20,7 +20,7 @@ from penstock.runtime.client.job_connection import JobConnection
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.packing import unpack_event
 from penstock.runtime.control.requests import Order, encode_order
-from penstock.runtime.control.state_queries import StateQuery
+from penstock.runtime.control.state_queries import LiveQuery
 from penstock.runtime.jobmanager.process import JobServer
 from penstock.runtime.minicluster.interrupts import (
     in_called_function,
@@ -79,14 +79,14 @@ class InProcessJob(JobConnection):
         """
         self._request_soon(Order.STOP)
 
-    def query(self, query: StateQuery) -> None:
+    def query(self, query: LiveQuery) -> None:
         """Request entries of keyed state. The answer is an event.
 
         The call does nothing if the JobManager has ended.
         """
         self._request_soon(query)
 
-    def _request_soon(self, order: Order | StateQuery) -> None:
+    def _request_soon(self, order: Order | LiveQuery) -> None:
         self._requests.append(encode_order(order))
         if self._token is not None and not self._ended:
             self._token.run_sync_soon(self._send_requests)

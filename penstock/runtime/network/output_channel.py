@@ -55,16 +55,31 @@ class OutputChannel(ABC):
         self.sealed: deque[Element] = deque()
         #: The highest number of a barrier that was sent; -1 before the first barrier.
         self._last_barrier = -1
+        #: The id of the link of the channel; -1 in tests of a channel alone.
+        self.link = -1
+        #: Functions that see each batch before it is sent, while a client looks at the edge.
+        self._watchers: tuple[Callable[[RecordBatch], None], ...] = ()
 
-    def set_identity(self, edge: EdgeIdentity, target: int, aligned: bool = False) -> None:
+    def set_identity(
+        self, edge: EdgeIdentity, target: int, aligned: bool = False, link: int = -1
+    ) -> None:
         """Set the edge and the target subtask of the in-flight logs of this channel.
 
         Arguments:
             edge: the edge.
             target: the target subtask.
             aligned: whether barriers do not overtake records on this edge.
+            link: the id of the link.
         """
-        self.edge, self.target, self.aligned = edge, target, aligned
+        self.edge, self.target, self.aligned, self.link = edge, target, aligned, link
+
+    def watch(self, watcher: Callable[[RecordBatch], None]) -> None:
+        """Call a function with each batch before it is sent. It must not raise or change it."""
+        self._watchers += (watcher,)
+
+    def unwatch(self, watcher: Callable[[RecordBatch], None]) -> None:
+        """No longer call a function."""
+        self._watchers = tuple(one for one in self._watchers if one != watcher)
 
     @property
     def buffer(self) -> list[Any]:
@@ -196,6 +211,8 @@ class OutputChannel(ABC):
             if isinstance(element, RecordBatch):
                 if not self.has_credit():
                     return False
+                for watcher in self._watchers:
+                    watcher(element)
                 self.send(element)
             else:
                 self._push_marker(element)

@@ -217,7 +217,7 @@ class ChannelFactory:
                 senders[id], encode, config.batch_records, config.batch_bytes
             )
         aligned = link.partitioning is Partitioning.BROADCAST and not link.is_back_edge
-        output.set_identity(self._edge_of(link), id.target, aligned)
+        output.set_identity(self._edge_of(link), id.target, aligned, link.id)
         return output
 
     def _local_output(self, channel: InputChannel, link: Link, wake: Signal) -> OutputChannel:

@@ -10,6 +10,7 @@ from penstock.dataflow.source import Split
 from penstock.runtime.control import messages as m
 from penstock.runtime.control.state_queries import CONFLICT
 from penstock.runtime.system.processor import Processor
+from penstock.runtime.task.edge_watch import EdgeWatch
 from penstock.runtime.task.partial_batches import PartialBatches
 from penstock.runtime.task.snapshots.barrier_priority import BarrierPriority
 from penstock.runtime.taskmanager.task_runner import TaskRunner
@@ -111,6 +112,22 @@ class TaskSlot:
             return
         runner.task.queries.ask(query, answer)
         runner.wake()
+
+    def watch_edge(
+        self, request: m.SampleRecords, wall_clock: Callable[[], int]
+    ) -> EdgeWatch | None:
+        """Look at records that a task sends over a link; return None if there is no task yet.
+
+        Arguments:
+            request: names the task and the link.
+            wall_clock: returns the time in milliseconds since the epoch.
+        """
+        runner = self._tasks.get(request.chain)
+        if runner is None:
+            return None
+        channels = [one for one in runner.task.outputs.channels if one.link == request.link]
+        pause = request.seconds / request.limit
+        return EdgeWatch(channels, request.limit, pause, self._clock, wall_clock)
 
     def _in_loop(self, loop: int) -> list[TaskRunner]:
         assert self._plan is not None

@@ -212,6 +212,8 @@ class TaskManager:
                 self._start.set()
             case m.ReadState():
                 self._slot.read_state(message, self.send)
+            case m.SampleRecords():
+                nursery.start_soon(self._sample_records, message)
             case m.SampleStacks():
                 if not self._sampling:
                     self._sampling = True
@@ -379,6 +381,17 @@ class TaskManager:
         finally:
             self._sampling = False
         self.send(m.StacksSampled(self._spec.worker, self._system.pid, *sampled))
+
+    async def _sample_records(self, request: m.SampleRecords) -> None:
+        seen, records = 0, []
+        watch = self._slot.watch_edge(request, self._system.wall_clock)
+        if watch is not None:
+            try:
+                await trio.sleep(request.seconds)
+            finally:
+                watch.close()
+            seen, records = watch.seen, watch.records
+        self.send(m.RecordsSampled(request.chain, request.subtask, request.id, seen, records))
 
     async def _report_metrics(self) -> None:
         while True:

@@ -170,7 +170,7 @@ class RegionAttempt:
             case m.SourceWatermark(chain, subtask, watermark):
                 for member, index, limit in self._alignment.report(chain, subtask, watermark):
                     self.workers.send(index, m.WatermarkLimit(member, index, limit))
-            case m.StateRead():
+            case m.StateRead() | m.RecordsSampled():
                 self._queries.answered(message)
             case m.Metrics():
                 self.workers.reported(slot)
