@@ -104,7 +104,7 @@ class ShadowRun:
         Arguments:
             program: the program.
             folder: the folder of the run.
-            snapshots: the number of snapshots after which the slice ends; 0 if it is measured.
+            snapshots: the number of snapshots after which the slice ends; 0 if it is known.
         """
         folder.mkdir(exist_ok=True)
         self._report(f"shadow: {program.what} starts from snapshot {self._number}")
@@ -132,9 +132,7 @@ class ShadowRun:
             said = (folder / "log").read_text(errors="replace")[-LOG_LENGTH:]
             raise JobError(f"the JobManager of {program.what} {how}\n{said}".rstrip())
         if last["event"] == "failed":
-            error = recreate(last)
-            self._report(f"shadow: {program.what} has failed with its sinks captured")
-            raise error
+            raise recreate(last)
         if last["stopped"]:
             raise JobError(f"{program.what} was stopped before the end of the shadow run")
         return taken
