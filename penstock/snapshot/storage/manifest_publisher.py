@@ -107,8 +107,9 @@ class ManifestPublisher:
                 files.write(temporary, data)
                 files.sync(temporary)
                 # Make the names of the tasks' folders durable before the manifest's name. Else a
-                # crash could keep the manifest and lose these folders.
-                files.sync(folder)
+                # crash could keep the manifest and lose these folders. Small state has none.
+                if any(handle.files for handle in manifest.handles):
+                    files.sync(folder)
                 # Do not use a rename. If another JobManager has taken over the job, a rename would
                 # replace the manifest of that JobManager.
                 files.link(temporary, final)

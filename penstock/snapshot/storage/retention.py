@@ -85,11 +85,15 @@ class Retention:
         with raising_store_error(f"remove snapshot {number}", folder):
             if self._files.exists(manifest):
                 before = max((n for n in self._reader.published() if n != number), default=0)
-                if before < number:
+                is_newest = before < number
+                if is_newest:
                     self._record.withdraw(number, before)
                 # Without a manifest, the folder is no longer a snapshot.
                 self._files.remove(manifest)
-                self._files.sync(folder)
+                # An old snapshot of small state has no other files. If a crash brings its manifest
+                # back, it is whole.
+                if is_newest or self._files.names(folder):
+                    self._files.sync(folder)
             # A reader takes its lease first, and then reads the manifest. So a reader that has a
             # manifest also has its lease by now.
             if self._files.exists(folder) and number not in self._leased():

@@ -775,8 +775,11 @@ class Life:
     given: int = 0
 
 
-def live(files: MemoryFileSystem, life: Life) -> None:
-    """Four snapshots with a file each, one of them a savepoint and one aborted; then retention."""
+def live(files: MemoryFileSystem, life: Life, small: bool = False) -> None:
+    """Four snapshots with a file each, one of them a savepoint and one aborted; then retention.
+
+    If they are small, they have no files but the manifest.
+    """
     store = Store(Path("/jobs/words"), files, clock=lambda: 0.0)
     store.open("words")
     store.lock()
@@ -787,6 +790,15 @@ def live(files: MemoryFileSystem, life: Life) -> None:
             folder = store.create_folder(number)
             if number % 2:
                 store.persist_folder(number)
+            if small:
+                if number == 2:
+                    store.discard(number)
+                    continue
+                life.begun = number
+                kind = SnapshotKind.SAVEPOINT if number == 3 else SnapshotKind.CHECKPOINT
+                store.publish(make_manifest(number, kind))
+                life.published.append(number)
+                continue
             # What a worker does before it acknowledges.
             name = JobPaths.task_name("count", 0, 1)
             data = f"state {number}".encode()
@@ -853,15 +865,16 @@ def crash_everywhere(
     seeds: range,
     unsynced: Callable[[Path], bool] = lambda path: False,
     between: Callable[[CrashingFiles, Life], None] = lambda files, life: None,
+    small: bool = False,
 ) -> int:
     """Crash at every step; `between` happens before the machine forgets. Returns the steps."""
     whole = CrashingFiles(0, None, unsynced)
-    live(whole, Life())
+    live(whole, Life(), small)
     for stop in range(whole.steps):
         for seed in seeds:
             files, life = CrashingFiles(seed, stop, unsynced), Life()
             with pytest.raises(Crash) as crash:
-                live(files, life)
+                live(files, life, small)
             try:
                 files.kill()
                 between(files, life)
@@ -879,6 +892,42 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_snapshot_whole() -> None:
 
 def test_what_a_killed_process_left_is_durable_once_another_has_taken_over() -> None:
     assert crash_everywhere(range(sized(3, 10)), between=take_over) > 100
+
+
+def test_snapshots_of_small_state_outlive_a_crash_at_any_step() -> None:
+    assert crash_everywhere(range(sized(5, 20)), small=True) > 80
+    assert crash_everywhere(range(sized(3, 10)), between=take_over, small=True) > 80
+
+
+@pytest.mark.parametrize("name", ["manifest.", "numbers.", "words", "checkpoints", "chk"])
+def test_no_sync_of_small_state_is_needless(name: str) -> None:
+    def unsynced(path: Path) -> bool:
+        is_folder = JobPaths.number_of(path.name) is not None
+        return is_folder if name == "chk" else path.name.startswith(name)
+
+    with pytest.raises(AssertionError, match="crash at step"):
+        crash_everywhere(range(15), unsynced, small=True)
+
+
+def test_small_state_is_durable_with_few_syncs() -> None:
+    class Counting(MemoryFileSystem):
+        synced: list[str]
+
+        def sync(self, path: Path) -> None:
+            self.synced.append(path.name)
+            super().sync(path)
+
+    files = Counting()
+    files.synced = []
+    store = memory_store(files)
+    for number in store.reserve_numbers(5):
+        files.synced.clear()
+        store.create_folder(number)
+        store.persist_folder(number)
+        store.publish(make_manifest(number))
+        store.retain(2)
+    # The name of its folder, the manifest and its name, and the record with its name.
+    assert len(files.synced) == 5
 
 
 @pytest.mark.parametrize(

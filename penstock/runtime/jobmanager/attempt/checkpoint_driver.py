@@ -452,7 +452,8 @@ class CheckpointDriver:
         """Notify the sources of a region that a snapshot is complete."""
         store = self._publisher.store
         try:
-            await store.call(partial(region.splits.retain, store.files))
+            if region.splits.retains:
+                await store.call(partial(region.splits.retain, store.files))
             await region.splits.snapshot_completed(snapshot.number, snapshot.handles)
         except PenstockError as error:
             region.loop.post_failure(error)

@@ -163,6 +163,10 @@ class SplitAssigner:
             states[info.uid] = {"enumerator": state}
         return states
 
+    def overrides(self, method: str) -> bool:
+        """Return whether the class of any enumerator has its own version of a method."""
+        return any(_overrides(enumerator, method) for enumerator in self._enumerators.values())
+
     def retain(self, store: Store) -> None:
         """Let sources remove data that no snapshot needs. This blocks on files.
 

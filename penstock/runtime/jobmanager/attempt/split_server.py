@@ -121,6 +121,11 @@ class SplitServer:
         """
         return self._assigner.snapshot()
 
+    @property
+    def retains(self) -> bool:
+        """Return whether any source has data that `retain` may remove."""
+        return self._assigner.overrides("retain")
+
     def retain(self, store: Store) -> None:
         """Let sources remove data that no snapshot needs. This blocks on files.
 
@@ -137,5 +142,7 @@ class SplitServer:
             if number <= self._notified:
                 return
             self._notified = number
+            if not self._assigner.overrides("snapshot_completed"):
+                return
             with trio.CancelScope(shield=True):
                 await self._offload(lambda: self._assigner.snapshot_completed(handles))
