@@ -6,6 +6,8 @@
   worker has memory for, in values of 1 KB. `beyond_memory_ratio_to_plain` divides this by the rate
   of a hand-written loop over the same library, with the same options and memory: it reads the keys
   of 1,000 records together, in order, and writes them as one batch.
+* `spilled_map_updates_per_second`: the same values, as the entries of a `MapState` of 1,000 keys.
+  `map_beyond_memory_ratio_to_plain` divides this by the rate of the same loop.
 * `timers_per_second`: each record sets an event-time timer, and each timer fires and emits.
 * `large_map_cost_ratio`: each record reads and writes 10 entries of a `MapState` under one key. The
   ratio is the cost per record with 100,000 entries to that with 100.
@@ -75,6 +77,7 @@ def measure(
     jobs: dict[str, Callable[[Path], Figures]] = {
         "updates": lambda run: _values(records, KEYS, 0, None, run, interval_ms, say),
         "spilled": lambda run: _spilled(records // 6, store, run, interval_ms, say),
+        "spilled_map": lambda run: _spilled_map(records // 6, store, run, interval_ms, say),
         "plain": lambda run: _plain(records // 6, store, run),
         "timers": lambda run: _timers(records // 3, run, interval_ms, say),
         "large_map": lambda run: _map(records // 30, LARGE_MAP, run, interval_ms, say),
@@ -112,6 +115,17 @@ def _named(runs: Figures) -> Figures:
         "plain_updates_per_second": runs["plain"]["per_second"],
         "beyond_memory_ratio_to_plain": round(
             runs["spilled"]["per_second"] / runs["plain"]["per_second"], 3
+        ),
+        "spilled_map_updates_per_second": runs["spilled_map"]["per_second"],
+        "map_beyond_memory_ratio_to_plain": round(
+            runs["spilled_map"]["per_second"] / runs["plain"]["per_second"], 3
+        ),
+        # Processor time of the worker: other processes change it less than the rates.
+        "beyond_memory_cpu_ratio_to_plain": round(
+            runs["plain"]["cpu_seconds"] / runs["spilled"]["cpu_seconds"], 3
+        ),
+        "map_beyond_memory_cpu_ratio_to_plain": round(
+            runs["plain"]["cpu_seconds"] / runs["spilled_map"]["cpu_seconds"], 3
         ),
         "timers_per_second": runs["timers"]["per_second"],
         "large_map_ns_per_record": round(large, 1),
@@ -197,6 +211,48 @@ def _spilled(
     return {**figures, "state_mb": round(figures["results"] * VALUE_BYTES / 1e6, 1)}
 
 
+class CountEntries(KeyedProcessFunction):
+    """Counts the records of each entry of a map; emits their sums when the input has ended.
+
+    Arguments:
+        extra_bytes: the number of bytes that a value has besides its count.
+    """
+
+    def __init__(self, extra_bytes: int) -> None:
+        self._more = b"x" * extra_bytes
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the state."""
+        self._counts = runtime_context.get_map_state(MapStateDescriptor("counts"))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterable[Any] | None:
+        """Process a record."""
+        entry = value // KEYS
+        before = self._counts.get(entry)
+        self._counts.put(entry, (1 if before is None else before[0] + 1, self._more))
+        return None
+
+    def end_input(self, ctx: Any) -> Iterable[Any]:
+        """Emit what was counted."""
+        yield ctx.get_current_key(), sum(count for count, _ in self._counts.values())
+
+
+def _spilled_map(
+    records: int, store: ColdStoreKind, folder: Path, interval_ms: float, say: Say
+) -> Figures:
+    env = environment(folder, 1, interval_ms)
+    env.config.cold_store = store
+    env.set_memory(SMALL_MEMORY)
+    keys = spilled_keys(records)
+    source = records_in_memory(partial(random_keys, records, keys), folder)
+    counts = env.from_source(source).key_by(lambda number: number % KEYS)
+    counts.process(CountEntries(VALUE_BYTES)).add_sink(Totals(folder))
+    figures = measure_job(env, folder, say)
+    if figures["total"] != records:
+        raise WrongResultError(f"{figures['total']:,} updates are in the map, not {records:,}")
+    return {"per_second": round(records / figures["seconds"]), **figures}
+
+
 def _plain(records: int, store: ColdStoreKind, folder: Path) -> Figures:
     """Update values of random keys in the database itself, and read all of them in the end."""
     keys = spilled_keys(records)
@@ -204,7 +260,7 @@ def _plain(records: int, store: ColdStoreKind, folder: Path) -> Figures:
     engine = engine_of_kind(store)
     database = engine.create(folder / "plain", engine.memory(SMALL_MEMORY))
     more = b"x" * VALUE_BYTES
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), time.process_time()
     for begin in range(0, records, PLAIN_BATCH):
         chunk = [COUNT.pack(key) for key in numbers[begin : begin + PLAIN_BATCH]]
         ordered = sorted(set(chunk))
@@ -219,11 +275,11 @@ def _plain(records: int, store: ColdStoreKind, folder: Path) -> Figures:
             batch[key] = COUNT.pack(count) + more
         database.write(batch)
     total = sum(COUNT.unpack_from(value)[0] for _, value in database.rows_of(b""))
-    seconds = time.perf_counter() - began
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     database.close()
     if total != records:
         raise WrongResultError(f"{total:,} updates are in the database, not {records:,}")
-    return {"per_second": round(records / seconds)}
+    return {"per_second": round(records / seconds), "cpu_seconds": cpu}
 
 
 class SetTimer(KeyedProcessFunction):
