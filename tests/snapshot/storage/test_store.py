@@ -637,16 +637,20 @@ def test_debris_that_a_dying_worker_still_adds_to_waits(
 # --- in memory
 
 
+class CountingFiles(MemoryFileSystem):
+    """Remembers the names of all paths that were synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: list[str] = []
+
+    def sync(self, path: Path) -> None:
+        self.synced.append(path.name)
+        super().sync(path)
+
+
 def test_a_folder_that_was_made_durable_ahead_is_not_synced_again() -> None:
-    class Counting(MemoryFileSystem):
-        synced: list[str]
-
-        def sync(self, path: Path) -> None:
-            self.synced.append(path.name)
-            super().sync(path)
-
-    files = Counting()
-    files.synced = []
+    files = CountingFiles()
     store = Store(Path("/words"), files)
     store.open("words")
     store.lock()

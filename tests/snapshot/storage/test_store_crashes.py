@@ -22,7 +22,13 @@ from penstock.snapshot.storage.filesystem.memory import MemoryFileSystem
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store
 from tests.sizes import sized
-from tests.snapshot.storage.test_store import make_manifest, memory_store, take, with_log
+from tests.snapshot.storage.test_store import (
+    CountingFiles,
+    make_manifest,
+    memory_store,
+    take,
+    with_log,
+)
 
 
 class Crash(Exception):
@@ -199,15 +205,7 @@ def test_no_sync_of_small_state_is_needless(name: str) -> None:
 
 
 def test_small_state_is_durable_with_few_syncs() -> None:
-    class Counting(MemoryFileSystem):
-        synced: list[str]
-
-        def sync(self, path: Path) -> None:
-            self.synced.append(path.name)
-            super().sync(path)
-
-    files = Counting()
-    files.synced = []
+    files = CountingFiles()
     store = memory_store(files)
     for number in store.reserve_numbers(5):
         files.synced.clear()
