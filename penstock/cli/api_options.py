@@ -18,8 +18,8 @@ from penstock.cli.options import JobOptions, print_message
 if TYPE_CHECKING:
     from penstock.cli.script import Watch
     from penstock.rest.access import ApiAccess
+    from penstock.rest.observers import JobObserver
     from penstock.rest.server import ServerCertificate
-    from penstock.rest.service_jobs import JobObserver
     from penstock.runtime.dispatcher.control_plane import ControlPlane
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -211,30 +211,38 @@ def _prepare(
 
 
 @contextmanager
-def serving(options: JobOptions, api: ApiOptions | None) -> Iterator[Watch | None]:
-    """Serve the HTTP API while the block runs.
+def serving(
+    options: JobOptions, api: ApiOptions | None, observers: Sequence[JobObserver]
+) -> Iterator[Watch | None]:
+    """Serve the HTTP API while the block runs, and run the observers of jobs.
 
-    The block gets a function that adds a job to the API; None if `api` is None.
+    The block gets a function that adds a job to them; None if there is neither.
     Raise `PenstockError` if the server cannot start.
 
     Arguments:
         options: the options of the command.
         api: the options of the API; None for no API.
+        observers: see the events of all jobs.
     """
-    if api is None:
+    if api is None and not observers:
         yield None
         return
-    from penstock.rest.server import require_packages
+    from penstock.rest.program_jobs import ApiServer, ProgramServer
 
-    require_packages()
-    from penstock.rest.program_jobs import ProgramServer
-    from penstock.runtime.dispatcher.state_folder import StateFolder
+    server: ApiServer | None = None
+    message = ""
+    if api is not None:
+        from penstock.rest.server import require_packages
 
-    listener, access, certificate, message = _prepare(api, StateFolder().root)
-    with ProgramServer(listener, access, certificate) as server:
-        if options.progress != "none":
+        require_packages()
+        from penstock.runtime.dispatcher.state_folder import StateFolder
+
+        listener, access, certificate, message = _prepare(api, StateFolder().root)
+        server = ApiServer(listener, access, certificate)
+    with ProgramServer(server, observers) as running:
+        if message and options.progress != "none":
             print_message(message)
-        yield server.jobs.watch
+        yield running.jobs.watch
 
 
 def with_api_words(options: JobOptions, api: ApiOptions | None) -> JobOptions:

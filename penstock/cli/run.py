@@ -19,6 +19,7 @@ from penstock.cli.options import (
     parallelism_option,
     reporting_errors,
 )
+from penstock.cli.telemetry_options import Telemetry, telemetry_options
 
 if TYPE_CHECKING:
     from penstock.cli.script import Watch
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     help="Start the JobManager again if it dies, and let it take over the workers.",
 )
 @api_options
+@telemetry_options
 @reporting_errors
 def run(
     options: JobOptions,
@@ -64,6 +66,7 @@ def run(
     slots: int | None,
     conf: tuple[str, ...],
     api: ApiOptions | None,
+    telemetry: Telemetry,
 ) -> None:
     """Run a job to its end, on this machine or on a Spark cluster.
 
@@ -74,21 +77,23 @@ def run(
     Examples:
       penstock run job.py --checkpoint-dir snapshots --resume
       penstock run job.py -p 4 --ui -- --topic clicks
+      penstock run job.py --otel http://collector:4318
     """
     options = with_api_words(options, api)
+    options = replace(options, extra=(*options.extra, *telemetry.words()))
     if master is not None:
         if options.in_process:
             raise click.UsageError("--in-process does not go together with --master.")
         if options.supervise:
             raise click.UsageError("--supervise does not go together with --master.")
-        with serving(options, api) as watch:
+        with serving(options, api, telemetry.observers()) as watch:
             raise SystemExit(_run_on_spark(options, master, slots, conf, watch))
     if slots is not None or conf:
         option = "--conf" if conf else "--slots"
         raise click.UsageError(f"{option} goes together with --master.")
     if options.supervise and options.in_process:
         raise click.UsageError("--supervise does not go together with --in-process.")
-    with serving(options, api) as watch:
+    with serving(options, api, telemetry.observers()) as watch:
         from penstock.cli.script import run_job
 
         raise SystemExit(run_job(options, None, watch))

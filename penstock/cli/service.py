@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -28,12 +27,9 @@ from penstock.cli.options import (
 )
 from penstock.cli.service_address import ServiceAddress
 from penstock.cli.service_connection import NoServiceError
-from penstock.cli.telemetry_options import telemetry_options
+from penstock.cli.telemetry_options import Telemetry, telemetry_options
 from penstock.cli.text_format import duration_text
 from penstock.dataflow.errors import StoreError
-
-if TYPE_CHECKING:
-    from penstock.rest.service_jobs import JobObserver
 
 
 @click.command(short_help="Run a service that takes jobs.")
@@ -83,7 +79,7 @@ def jobmanager(
     memory: int | None,
     memory_per_slot: int,
     api: ApiOptions | None,
-    observe: Callable[[], list[JobObserver]],
+    telemetry: Telemetry,
 ) -> None:
     """Run a service on this machine that takes jobs from "penstock submit".
 
@@ -107,7 +103,7 @@ def jobmanager(
     limits = Limits(slots, memory, memory_per_slot)
     folder, address = StateFolder(directory), host or "127.0.0.1"
     beside = None
-    observers = observe()
+    observers = telemetry.observers()
     if api is not None or observers:
         message, beside = prepare_service(api, observers, folder.root, slots)
         if message:

@@ -1,10 +1,11 @@
-"""The options of `penstock jobmanager` that send metrics, traces and lineage to collectors."""
+"""The options that send metrics, traces of snapshots, and lineage of jobs to collectors."""
 
 from __future__ import annotations
 
 import functools
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,7 +14,7 @@ from penstock.cli.options import duration
 from penstock.dataflow.errors import GraphError
 
 if TYPE_CHECKING:
-    from penstock.rest.service_jobs import JobObserver
+    from penstock.rest.observers import JobObserver
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -21,10 +22,66 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_ENDPOINT = "http://localhost:4318"
 
 
+@dataclass(frozen=True)
+class Telemetry:
+    """The options of telemetry.
+
+    Arguments:
+        endpoint: the URL of the OpenTelemetry collector; None for none.
+        interval_seconds: the time between two exports of metrics; None for the default.
+        lineage: each snapshot whose count is a multiple of this is reported as lineage; None for
+            no lineage.
+    """
+
+    endpoint: str | None
+    interval_seconds: float | None
+    lineage: int | None
+
+    def words(self) -> tuple[str, ...]:
+        """Return the options as words of a command line."""
+        words: tuple[str, ...] = ()
+        if self.endpoint is not None:
+            words += ("--otel", self.endpoint)
+        if self.interval_seconds is not None:
+            words += ("--otel-interval", f"{self.interval_seconds:g}s")
+        if self.lineage is not None:
+            words += ("--lineage", str(self.lineage))
+        return words
+
+    def observers(self) -> list[JobObserver]:
+        """Return the observers that the options ask for.
+
+        Raises:
+            GraphError: if a package is not installed, or if a setting cannot be used.
+        """
+        found: list[JobObserver] = []
+        endpoint = self.endpoint
+        if endpoint is not None:
+            if endpoint == DEFAULT_ENDPOINT:
+                endpoint = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or endpoint
+            if not endpoint.startswith(("http://", "https://")):
+                raise GraphError(f"--otel {endpoint!r} is no URL: write http://HOST:4318")
+            try:
+                from penstock.rest.telemetry.otel import METRICS_SECONDS, OpenTelemetryExporter
+            except ImportError as error:
+                raise GraphError(_missing("--otel", "otel", error)) from error
+            found.append(OpenTelemetryExporter(endpoint, self.interval_seconds or METRICS_SECONDS))
+        if self.lineage is not None:
+            try:
+                from penstock.rest.telemetry.lineage import LineageReporter
+            except ImportError as error:
+                raise GraphError(_missing("--lineage", "lineage", error)) from error
+            try:
+                found.append(LineageReporter(self.lineage))
+            except Exception as error:  # of the library, for a wrong setting
+                raise GraphError(f"--lineage: OpenLineage's settings are wrong: {error}") from error
+        return found
+
+
 def telemetry_options(command: Command) -> Command:
     """Add the options `--otel`, `--otel-interval` and `--lineage` to a command.
 
-    The command gets a function that makes the observers of jobs, as the argument `observe`.
+    The command gets them as the argument `telemetry`.
     """
 
     @functools.wraps(command)
@@ -32,7 +89,7 @@ def telemetry_options(command: Command) -> Command:
         given = [values.pop(name) for name in ("otel", "otel_interval", "lineage")]
         if given[1] is not None and given[0] is None:
             raise click.UsageError("--otel-interval goes together with --otel.")
-        return command(observe=lambda: _observers(*given), **values)
+        return command(telemetry=Telemetry(*given), **values)
 
     decorated: Any = with_telemetry
     for decorate in (
@@ -62,37 +119,6 @@ def telemetry_options(command: Command) -> Command:
     ):
         decorated = decorate(decorated)
     return decorated  # type: ignore[no-any-return]
-
-
-def _observers(
-    endpoint: str | None, interval: float | None, lineage: int | None
-) -> list[JobObserver]:
-    """Return the observers that the options ask for.
-
-    Raises:
-        GraphError: if a package is not installed, or if a setting cannot be used.
-    """
-    found: list[JobObserver] = []
-    if endpoint is not None:
-        if endpoint == DEFAULT_ENDPOINT:
-            endpoint = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or endpoint
-        if not endpoint.startswith(("http://", "https://")):
-            raise GraphError(f"--otel {endpoint!r} is no URL: write http://HOST:4318")
-        try:
-            from penstock.rest.telemetry.otel import METRICS_SECONDS, OpenTelemetryExporter
-        except ImportError as error:
-            raise GraphError(_missing("--otel", "otel", error)) from error
-        found.append(OpenTelemetryExporter(endpoint, interval or METRICS_SECONDS))
-    if lineage is not None:
-        try:
-            from penstock.rest.telemetry.lineage import LineageReporter
-        except ImportError as error:
-            raise GraphError(_missing("--lineage", "lineage", error)) from error
-        try:
-            found.append(LineageReporter(lineage))
-        except Exception as error:  # of the library, for a wrong setting
-            raise GraphError(f"--lineage: OpenLineage's settings are wrong: {error}") from error
-    return found
 
 
 def _missing(option: str, extra: str, error: ImportError) -> str:

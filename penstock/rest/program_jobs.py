@@ -1,19 +1,25 @@
-"""Serve the HTTP API for the jobs of a program, inside its process: `penstock run --ui`."""
+"""Serve the HTTP API for the jobs of a program, inside its process: `penstock run --ui`.
+
+Observers of jobs, such as `penstock run --otel`, run here as well, with the API or without it.
+"""
 
 from __future__ import annotations
 
 import secrets
 import socket
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import trio
 
+from penstock.dataflow.job_client import JobStatus
 from penstock.dataflow.program import Program
 from penstock.rest.access import ApiAccess
-from penstock.rest.application import make_application
+from penstock.rest.observers import JobObserver
 from penstock.rest.operations import RefusedRequest
 from penstock.rest.server import ServerCertificate, serve_application
 from penstock.rest.state_reader import StateReader
@@ -28,6 +34,7 @@ from penstock.runtime.control.state_queries import (
     RecordQuery,
     StateQuery,
 )
+from penstock.runtime.dispatcher.job_registry import JobRecord
 from penstock.runtime.dispatcher.open_queries import OpenQueries
 from penstock.saved.state_requests import StateRequest
 
@@ -41,10 +48,16 @@ class WatchedJob(JobConnection):
         job: the connection to the job.
         state: the state of the job. Only the thread of the server uses it.
         post: calls a function with arguments in that thread.
+        observers: see the events of the job, in that thread.
     """
 
-    def __init__(self, job: JobConnection, state: JobState, post: _Post) -> None:
+    def __init__(
+        self, job: JobConnection, state: JobState, post: _Post, observers: Sequence[JobObserver]
+    ) -> None:
         self._job, self.state, self._post = job, state, post
+        self._observers = observers
+        #: What observers know of a job beside its state. It has the fields of a service's job.
+        self._record = JobRecord(state.id, state.name, submitted=time.time(), log=state.id)
         self._cancelled = False
         #: Whether a JobManager of the job has started.
         self._started = False
@@ -62,8 +75,26 @@ class WatchedJob(JobConnection):
                 if self._started:
                     self._post(self.queries.end)  # the JobManager before has died
                 self._started = True
-            self._post(self.state.handle, event)
+            self._post(self._handle, event)
             yield event
+
+    def _handle(self, event: dict[str, Any]) -> None:
+        """Take an event, in the thread of the server."""
+        self.state.handle(event)
+        if event["event"] == "finished":
+            self._record.state = "stopped" if event.get("stopped") else "finished"
+        for observer in self._observers:
+            observer.event(self._record, self.state, event)
+
+    def _end(self, how: str) -> None:
+        """Take the end of the job, in the thread of the server."""
+        self.state.connection_ended(how)
+        record, failures = self._record, self.state.failures
+        if self.state.status is not JobStatus.FINISHED:
+            record.state = "killed" if self.state.status is JobStatus.CANCELED else "failed"
+            record.error = failures[-1].error.get("message", how) if failures else how
+        for observer in self._observers:
+            observer.ended(record, self.state)
 
     def stop(self) -> None:
         """Request the JobManager to stop the job with a final snapshot."""
@@ -105,7 +136,7 @@ class WatchedJob(JobConnection):
         if self._cancelled:
             how = "was killed, since the job was cancelled"
         self._post(self.queries.end)
-        self._post(self.state.connection_ended, how)
+        self._post(self._end, how)
         return how
 
 
@@ -116,10 +147,11 @@ class ProgramJobs:
 
     Arguments:
         post: calls a function with arguments in the thread of the server.
+        observers: see the events of all jobs.
     """
 
-    def __init__(self, post: _Post) -> None:
-        self._post = post
+    def __init__(self, post: _Post, observers: Sequence[JobObserver]) -> None:
+        self._post, self._observers = post, observers
         self._jobs: dict[str, WatchedJob] = {}
         self.state_reader = StateReader()
 
@@ -131,7 +163,7 @@ class ProgramJobs:
     def watch(self, program: Program, job: JobConnection) -> JobConnection:
         """Add a job that has started, and return the connection with which to follow it."""
         state = JobState(secrets.token_hex(16), program.config.name)
-        watched = WatchedJob(job, state, self._post)
+        watched = WatchedJob(job, state, self._post, self._observers)
         self._post(self._jobs.__setitem__, state.id, watched)
         return watched
 
@@ -273,8 +305,9 @@ def _no_service(what: str) -> RefusedRequest:
     )
 
 
-class ProgramServer:
-    """Serves the jobs of a program in a thread, while its `with` block runs.
+@dataclass(frozen=True)
+class ApiServer:
+    """Describes the server of an HTTP API.
 
     Arguments:
         listener: the socket of `listen`.
@@ -282,15 +315,26 @@ class ProgramServer:
         tls: the certificate; None for a server without TLS.
     """
 
-    def __init__(
-        self, listener: socket.socket, access: ApiAccess, tls: ServerCertificate | None = None
-    ) -> None:
-        self._listener, self._access, self._tls = listener, access, tls
+    listener: socket.socket
+    access: ApiAccess
+    tls: ServerCertificate | None = None
+
+
+class ProgramServer:
+    """Serves the jobs of a program in a thread, while its `with` block runs.
+
+    Arguments:
+        api: the server of the HTTP API; None for no API.
+        observers: see the events of all jobs.
+    """
+
+    def __init__(self, api: ApiServer | None, observers: Sequence[JobObserver] = ()) -> None:
+        self._api, self._observers = api, observers
         self._started = threading.Event()
         self._token: trio.lowlevel.TrioToken | None = None
         self._stop: trio.Event | None = None
         self._error: BaseException | None = None
-        self.jobs = ProgramJobs(self._post)
+        self.jobs = ProgramJobs(self._post, observers)
         self._thread = threading.Thread(target=self._run, name="penstock-http", daemon=True)
 
     def __enter__(self) -> ProgramServer:
@@ -323,16 +367,23 @@ class ProgramServer:
 
     async def _serve(self) -> None:
         stop = self._stop = trio.Event()
-        application = make_application(self.jobs, self._access)
         async with trio.open_nursery() as nursery:
             self._token = trio.lowlevel.current_trio_token()
-            nursery.start_soon(self.jobs.state_reader.run)
+            for observer in self._observers:
+                nursery.start_soon(observer.run, self.jobs.jobs)
+            if self._api is None:
+                self._started.set()
+                await stop.wait()
+            else:
+                nursery.start_soon(self.jobs.state_reader.run)
+                await self._serve_api(self._api, stop)
+            nursery.cancel_scope.cancel()
 
-            async def serve(task_status: Any) -> None:
-                await serve_application(
-                    application, self._listener, self._tls, stop.wait, task_status
-                )
-                nursery.cancel_scope.cancel()
+    async def _serve_api(self, api: ApiServer, stop: trio.Event) -> None:
+        # Observers need no packages of the server.
+        from penstock.rest.application import make_application
 
-            await nursery.start(serve)
+        application = make_application(self.jobs, api.access)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serve_application, application, api.listener, api.tls, stop.wait)
             self._started.set()

@@ -10,13 +10,14 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import trio
 
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.job_client import JobStatus
 from penstock.rest.access import ApiAccess
+from penstock.rest.observers import JobObserver
 from penstock.rest.operations import RefusedRequest
 from penstock.rest.server import ServerCertificate, serve_application
 from penstock.rest.state_reader import StateReader
@@ -61,23 +62,6 @@ _ENDS = {
     "lost": JobStatus.FAILED,
 }
 _T = TypeVar("_T")
-
-
-class JobObserver(Protocol):
-    """Sees the events of the jobs of a service, and must not block."""
-
-    def event(self, record: JobRecord, state: JobState, event: dict[str, Any]) -> None:
-        """Take an event, which the state has handled. Events before the service are left out."""
-
-    def ended(self, record: JobRecord, state: JobState) -> None:
-        """Take the end of a job."""
-
-    async def run(self, jobs: Callable[[], Sequence[JobState]]) -> None:
-        """Do the rest of the work until cancelled.
-
-        Arguments:
-            jobs: returns the states of all jobs.
-        """
 
 
 class ServiceJobs:

@@ -15,7 +15,7 @@ from penstock import StreamExecutionEnvironment
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.program import Program
 from penstock.rest.access import ApiAccess, Tokens
-from penstock.rest.program_jobs import ProgramServer, WatchedJob
+from penstock.rest.program_jobs import ApiServer, ProgramServer, WatchedJob
 from penstock.rest.server import ServerCertificate, listen
 from penstock.runtime.client.job_connection import JobConnection
 from penstock.runtime.control.state_queries import CONFLICT, StateQuery, refusal
@@ -287,7 +287,7 @@ def served(of: Program | None = None, tls: ServerCertificate | None = None) -> I
     of = of or program()
     listener = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
-    with ProgramServer(listener, ApiAccess(TOKENS, ["known.example"]), tls) as server:
+    with ProgramServer(ApiServer(listener, ApiAccess(TOKENS, ["known.example"]), tls)) as server:
         one = Served(server, port, of)
         wait_until(server.jobs.jobs, "the server has the job")
         yield one

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import subprocess
+import sys
 import threading
 from collections import deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -284,6 +286,41 @@ def test_the_service_exports_and_its_jobs_do_not_mind_a_dead_collector(
         assert kinds()[0] == "START" and "RUNNING" in kinds()
     finally:
         service.end()
+
+
+PROGRAM = """
+from penstock import StreamExecutionEnvironment
+
+env = StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(20)
+env.get_checkpoint_config().set_checkpoint_storage_dir(__file__ + ".snapshots")
+numbers = env.from_generator(lambda i: i, COUNT, 500)
+numbers.key_by(lambda i: i % 3).reduce(lambda a, b: a + b).map(lambda i: 1 // (i - BAD)).print()
+env.execute("numbers")
+"""
+
+
+@pytest.mark.parametrize(("bad", "end"), [(-1, "COMPLETE"), (3, "FAIL")])
+def test_a_program_exports_its_own_job(tmp_path, collector, monkeypatch, bad, end):
+    path = tmp_path / "lineage.json"
+    config = {"transport": {"type": "file", "log_file_path": str(path), "append": True}}
+    (tmp_path / "openlineage.yml").write_text(json.dumps(config))
+    monkeypatch.setenv("OPENLINEAGE_CONFIG", str(tmp_path / "openlineage.yml"))
+    job = tmp_path / "job.py"
+    job.write_text(PROGRAM.replace("COUNT", "200").replace("BAD", str(bad)))
+    telemetry = ("--otel", collector.url, "--otel-interval", "10ms", "--lineage", "1")
+    words = [sys.executable, "-m", "penstock", "run", str(job), *telemetry]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode == 0) is (end == "COMPLETE"), done.stderr
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    kinds = [event["eventType"] for event in events]
+    assert (kinds[0], kinds[-1]) == ("START", end)
+    assert len({event["run"]["runId"] for event in events}) == 1
+    if end == "FAIL":
+        message = events[-1]["run"]["facets"]["errorMessage"]["message"]
+        assert "ZeroDivisionError" in message
+    else:
+        assert "RUNNING" in kinds
+        assert any(one.parent_span_id for one in collector.spans)
 
 
 def test_wrong_options_are_refused(tmp_path):
