@@ -284,6 +284,8 @@ class Source(ABC, Generic[T_co]):
         acknowledges: whether a server keeps the records until a snapshot that contains them is
             complete. Such a source is not rewindable, but at least once: after a failure, records
             may come twice, and the client gets a note. The job must take snapshots.
+        exclusive: whether only one job can read the source at a time, for example because its
+            readers listen on a port. A shadow run of such a job is refused.
         bounded: whether every split has an end.
         emits_watermarks: whether reads may have a watermark. The source then has event time even if
             the program gives it no watermark strategy.
@@ -301,6 +303,7 @@ class Source(ABC, Generic[T_co]):
 
     rewindable: bool = True
     acknowledges: bool = False
+    exclusive: bool = False
     bounded: bool = True
     emits_watermarks: bool = False
     has_event_times: bool = True

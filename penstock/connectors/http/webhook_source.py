@@ -88,6 +88,7 @@ class WebhookSource(Source[T_co]):
     """
 
     bounded = False
+    exclusive = True
 
     def __init__(
         self,

@@ -6,7 +6,9 @@ dies, they end, and the next shadow run or the next JobManager of the job remove
 
 from __future__ import annotations
 
+import math
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +23,12 @@ from penstock.runtime.shadow.comparison import SinkComparison, SourceComparison,
 from penstock.runtime.shadow.sliced_source import SliceFiles
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 
+#: The time after the end of the slice at which the user is told why a run goes on, in seconds.
+HINT_SECONDS = 30.0
+_STILL_READING = (
+    "shadow: the slice has ended, and the old program still runs: it processes what it has read, "
+    "or a source waits for its next record (Ctrl-C ends the comparison)"
+)
 #: The length of the end of a log that is shown if a JobManager has died, in characters.
 LOG_LENGTH = 2_000
 
@@ -111,13 +119,18 @@ class ShadowRun:
         with (folder / "log").open("wb") as log:
             job = JobProcess(self._frame(program, folder), log, folder=program.folder)
             taken, last = 0, None
+            hint_at = math.inf
             try:
                 for event in job.events():
+                    if time.monotonic() > hint_at:
+                        self._report(_STILL_READING)
+                        hint_at = math.inf
                     match event["event"]:
                         case "snapshot" if event["kind"] == "checkpoint":
                             taken += 1
                             if taken == snapshots:
                                 SliceFiles(folder).freeze.touch()
+                                hint_at = time.monotonic() + HINT_SECONDS
                         case "restarting":
                             raise JobError(f"{program.what} was restarted: {event['message']}")
                         case "finished" | "failed":

@@ -111,6 +111,11 @@ def _require_readable(operator: Operator) -> None:
             f"{name}: its records cannot be read again from a position, so they would be "
             f"missing in the running job; compare with a fork that has other sources and sinks"
         )
+    if source.exclusive:
+        raise GraphError(
+            f"{name}: only one job can read a {type(source).__name__} at a time, and this is the "
+            f"running job; compare with a fork that has another source"
+        )
     if type(source).prepare is not Source.prepare:
         raise GraphError(
             f"{name}: {type(source).__name__} keeps data in the folder of the job, or a place in "

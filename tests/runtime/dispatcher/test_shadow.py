@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,6 +129,59 @@ def test_equal_programs_are_equal_also_with_another_parallelism(running: Service
     after = running.job("1")
     assert (after["pid"], after["worker_pids"]) == (before["pid"], before["worker_pids"])
     require_exact(running)
+
+
+FILES = """
+import sys
+from penstock import FileSink, FileSource, JsonLines, StreamExecutionEnvironment
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.enable_checkpointing(50)
+lines = env.from_source(FileSource("in", discovery_seconds=0.05, quiet_seconds=0)).uid("files")
+counts = lines.key_by(lambda line: line[-1]).count().uid("counts")
+counts.sink_to(FileSink(sys.argv[1], JsonLines())).uid("out")
+env.execute("files")
+"""
+
+
+def test_files_that_are_found_during_the_run_are_the_same_for_both(service: Service) -> None:
+    (service.root / "files.py").write_text(FILES)
+    (service.root / "in").mkdir()
+    over = threading.Event()
+
+    def write_files() -> None:
+        number = 0
+        while not over.wait(0.02):
+            number += 1
+            hidden = service.root / "in" / f".{number}"
+            hidden.write_text("".join(f"line {i}\n" for i in range(100)))
+            hidden.rename(service.root / "in" / f"{number:06d}.txt")
+
+    writer = threading.Thread(target=write_files)
+    writer.start()
+    try:
+        service.start()
+        args = ("--checkpoint-dir", "ck", "-p", "2", "--detach", "--", "out")
+        service.call("submit", "files.py", *args)
+        service.begun("1")
+        shadowed = (
+            "upgrade",
+            "1",
+            "files.py",
+            "-p",
+            "3",
+            "--shadow",
+            "--snapshots",
+            "10",
+            "--json",
+        )
+        report = json.loads(service.call(*shadowed, "--", "out").stdout)
+    finally:
+        over.set()
+        writer.join()
+    assert report["equal"]
+    (source,), (sink,) = report["sources"], report["sinks"]
+    assert source["old"] == source["new"] == sink["old"] == sink["new"] > 0
 
 
 def test_a_difference_is_reported_and_nothing_is_promoted(running: Service) -> None:

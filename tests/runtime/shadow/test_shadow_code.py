@@ -55,6 +55,7 @@ def test_only_sources_and_sinks_and_the_folder_are_others(tmp_path):
     [
         (Endless(rewindable=False), "cannot be read again from a position"),
         (Endless(acknowledges=True), "missing in the running job"),
+        (Endless(exclusive=True), "only one job can read a Endless at a time"),
         (Prepared(), "keeps data in the folder of the job"),
     ],
 )
