@@ -65,7 +65,7 @@ def print_report(report: ShadowReport, *, as_json: bool) -> None:
         return
     for source in report.unequal_sources:
         old, new = _number(source.old), _number(source.new)
-        click.echo(f"source {source.name} ({source.uid}): old {old}, new {new} records read")
+        click.echo(f"{source.name} ({source.uid}): old {old}, new {new} records read")
     for sink in report.sinks:
         _print_sink(sink)
     read = sum(source.old or 0 for source in report.sources)
@@ -84,7 +84,7 @@ def print_report(report: ShadowReport, *, as_json: bool) -> None:
 def _print_sink(sink: SinkComparison) -> None:
     equal = (sink.old or 0) - sink.only_old
     click.echo(
-        f"sink {sink.name} ({sink.uid}): old {_number(sink.old)}, new {_number(sink.new)}; "
+        f"{sink.name} ({sink.uid}): old {_number(sink.old)}, new {_number(sink.new)}; "
         f"{equal:,} equal, {sink.only_old:,} only old, {sink.only_new:,} only new"
     )
     for label, texts in (("only old", sink.first_old), ("only new", sink.first_new)):
