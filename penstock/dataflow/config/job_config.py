@@ -103,8 +103,8 @@ class JobConfig:
         rejoin_timeout_seconds: the time for which the workers of a supervised job continue without
             a JobManager, if theirs has died. With 0, they end at once.
         stop_timeout_seconds: the longest time for which a stop waits for its final snapshot.
-        restart_scope: the part of the job that a failure restarts: all of it, or the region of the
-            failed task.
+        restart_scope: the part of the job that a failure restarts: all of it, the region of the
+            failed task, or the failed task with those upstream of it.
         restart_standby: the number of processes that wait with the job's code loaded, to replace
             lost workers.
         restart_reactive: whether a job continues with fewer workers if a worker cannot be started

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.dataflow.operators.operator_spec import OperatorSpec
@@ -155,6 +156,8 @@ class ExecutionGraph:
         loops: the strongly connected components with a cycle, in topological order. Each component
             is a tuple of the indices of its chains.
         running: the indices of the chains that run; None if all do. In a region, only its own run.
+        isolated: whether each task has a slot of its own. Otherwise, slot i runs subtask i of each
+            chain.
     """
 
     chains: tuple[Chain, ...]
@@ -164,6 +167,7 @@ class ExecutionGraph:
     operators: tuple[OperatorInfo, ...] = ()
     loops: tuple[tuple[int, ...], ...] = ()
     running: tuple[int, ...] | None = None
+    isolated: bool = False
 
     @cached_property
     def running_chains(self) -> tuple[Chain, ...]:
@@ -174,11 +178,29 @@ class ExecutionGraph:
 
     @property
     def slots(self) -> int:
-        """The number of workers that the chains need.
+        """The number of workers that the chains need: one for each slot."""
+        parallelisms = [chain.parallelism for chain in self.running_chains]
+        return sum(parallelisms) if self.isolated else max(parallelisms)
 
-        Worker i runs subtask i of every chain.
-        """
-        return max(chain.parallelism for chain in self.running_chains)
+    def slot_of(self, chain: int, subtask: int) -> int:
+        """Return the slot that runs a task. Its chain must run."""
+        return self._first_slots[chain] + subtask if self.isolated else subtask
+
+    @cached_property
+    def _first_slots(self) -> dict[int, int]:
+        counts = [chain.parallelism for chain in self.running_chains]
+        firsts = accumulate(counts[:-1], initial=0)
+        return {chain.id: first for chain, first in zip(self.running_chains, firsts, strict=True)}
+
+    def ends(self, channel: ChannelId) -> tuple[int, int]:
+        """Return the slot of the task that sends into a channel, and that of the receiver."""
+        link = self.links[channel.link]
+        sender = self.slot_of(link.source, channel.source)
+        return sender, self.slot_of(link.target, channel.target)
+
+    def tasks_of(self, slot: int) -> list[tuple[int, int]]:
+        """Return the tasks that a slot runs. All of them have the same index of the subtask."""
+        return [task for task in self.tasks() if self.slot_of(*task) == slot]
 
     @property
     def former_uids(self) -> dict[str, str]:

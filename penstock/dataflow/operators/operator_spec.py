@@ -48,6 +48,8 @@ class OperatorSpec:
         waits_for_watermarks: whether the operator emits nothing before a watermark comes.
         gives_timestamps: whether the records that it emits have timestamps.
         sets_watermarks: whether the watermarks behind the operator are its own.
+        replays: whether the operator emits the same records in the same order when it reads the
+            same records again, if its function is deterministic.
         late_tags: the tags of the side outputs for late records; None for records that are dropped.
         source_tags: the tags of the side outputs of a source.
         sorted_inputs: the inputs that batch mode sorts by key and event time, so that the operator
@@ -74,6 +76,7 @@ class OperatorSpec:
     waits_for_watermarks: bool = False
     gives_timestamps: bool = False
     sets_watermarks: bool = False
+    replays: bool = False
     late_tags: tuple[OutputTag | None, ...] = ()
     source_tags: tuple[OutputTag, ...] = ()
     sorted_inputs: tuple[int, ...] = ()

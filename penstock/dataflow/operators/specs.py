@@ -25,8 +25,8 @@ from penstock.dataflow.windows.time_of_windows import (
     waits_for_watermarks,
 )
 
-SOURCE = OperatorSpec("source", Role.SOURCE, sets_watermarks=True)
-SINK = OperatorSpec("sink", Role.SINK)
+SOURCE = OperatorSpec("source", Role.SOURCE, sets_watermarks=True, replays=True)
+SINK = OperatorSpec("sink", Role.SINK, replays=True)
 FEEDBACK = OperatorSpec("feedback", Role.FEEDBACK)
 
 KEYED_MAP = OperatorSpec("keyed_map", keyed=True, sorted_inputs=(0,), former_name="map")
@@ -36,10 +36,10 @@ KEYED_FLAT_MAP = OperatorSpec(
 KEYED_FILTER = OperatorSpec(
     "keyed_filter", keyed=True, sorted_inputs=(0,), keeps_type=True, former_name="filter"
 )
-MAP = OperatorSpec("map", with_keys=KEYED_MAP)
-FLAT_MAP = OperatorSpec("flat_map", with_keys=KEYED_FLAT_MAP)
-FILTER = OperatorSpec("filter", keeps_type=True, with_keys=KEYED_FILTER)
-PROCESS = OperatorSpec("process", side_outputs=True)
+MAP = OperatorSpec("map", with_keys=KEYED_MAP, replays=True)
+FLAT_MAP = OperatorSpec("flat_map", with_keys=KEYED_FLAT_MAP, replays=True)
+FILTER = OperatorSpec("filter", keeps_type=True, with_keys=KEYED_FILTER, replays=True)
+PROCESS = OperatorSpec("process", side_outputs=True, replays=True)
 KEYED_PROCESS = OperatorSpec("keyed_process", keyed=True, side_outputs=True, sorted_inputs=(0,))
 KEYED_REDUCE = OperatorSpec("keyed_reduce", keyed=True, keeps_type=True)
 KEYED_COUNT = OperatorSpec("keyed_count", keyed=True)
@@ -60,7 +60,9 @@ BROADCAST_PROCESS = OperatorSpec(
 )
 KEYED_BROADCAST_PROCESS = replace(BROADCAST_PROCESS, name="keyed_broadcast_process", keyed=True)
 
-_TIMESTAMPS = OperatorSpec("timestamps_and_watermarks", keeps_type=True, sets_watermarks=True)
+_TIMESTAMPS = OperatorSpec(
+    "timestamps_and_watermarks", keeps_type=True, sets_watermarks=True, replays=True
+)
 _WINDOW = OperatorSpec("keyed_window", keyed=True, side_outputs=True)
 _COLUMNS = OperatorSpec("keyed_columns", keyed=True, side_outputs=True, own_state=True)
 _WINDOW_JOIN = OperatorSpec("keyed_co_window", keyed=True, two_inputs=True)

@@ -47,6 +47,8 @@ class Deploy:
         keep: whether snapshots contain the state of operators.
         restored: the number of the snapshot that the tasks restore; None if there is none.
         allow_dropped: whether tasks drop restored states that the program no longer has.
+        python_files: the Python files of the job, as `pack_files` returns them.
+        running: the workers that already run, because only some tasks restart.
     """
 
     attempt: int
@@ -62,6 +64,7 @@ class Deploy:
     restored: int | None = None
     allow_dropped: bool = False
     python_files: bytes = b""
+    running: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,35 @@ class Ready:
 @dataclass(frozen=True)
 class Start:
     """Orders a worker to start its tasks. The JobManager sends it when all workers are ready."""
+
+
+@dataclass(frozen=True)
+class ReplaceSenders:
+    """Orders a worker to receive from other workers in place of those that have died.
+
+    Arguments:
+        workers: the indices of the workers.
+        attempt: the number of their attempt.
+        snapshot: the snapshot from which their tasks restart; 0 for the beginning of the input.
+    """
+
+    workers: list[int]
+    attempt: int
+    snapshot: int
+
+
+@dataclass(frozen=True)
+class SendersReplaced:
+    """Reports that a worker waits for the connections of the workers of `ReplaceSenders`."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """Reports that a worker has dropped all records that it had processed before a restart."""
+
+    worker: int
 
 
 @dataclass(frozen=True)
@@ -481,6 +513,9 @@ Message = (
     | StacksSampled
     | SampleRecords
     | RecordsSampled
+    | ReplaceSenders
+    | SendersReplaced
+    | CaughtUp
 )
 _KINDS: tuple[type, ...] = Message.__args__
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}

@@ -26,7 +26,6 @@ from penstock.runtime.control.failures import ConnectionLost
 from penstock.runtime.control.job_code import unpack
 from penstock.runtime.jobmanager.attempt.deployment import Deployment, Rejoining
 from penstock.runtime.jobmanager.attempt.execution_attempt import ExecutionAttempt
-from penstock.runtime.jobmanager.attempt.rescaling import Rescaling
 from penstock.runtime.jobmanager.attempt.state_queries import StateQueries
 from penstock.runtime.jobmanager.attempt.worker_connection import WorkerLost
 from penstock.runtime.jobmanager.job_settings import (
@@ -35,6 +34,7 @@ from penstock.runtime.jobmanager.job_settings import (
     checkpoint_interval,
     keeps_state,
 )
+from penstock.runtime.jobmanager.partial_restart_planner import PartialRestartPlanner
 from penstock.runtime.jobmanager.reporting.job_events import (
     GivingUp,
     JobEvent,
@@ -65,7 +65,8 @@ from penstock.runtime.jobmanager.takeover.start import RunStart
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.system.system import System
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
-from penstock.snapshot.storage.ownership import remove_attempt, remove_attempts, remove_work
+from penstock.snapshot.storage.job_paths import JobPaths
+from penstock.snapshot.storage.ownership import remove_attempts, remove_work
 from penstock.snapshot.storage.store import Store
 
 
@@ -402,10 +403,22 @@ class JobManager:
                 adoption,
             )
             following, taken_over = numbers[len(parts)], adoption is not None
+            restarts = PartialRestartPlanner(
+                publisher,
+                scaling,
+                self.store,
+                self._commits,
+                self._system.clock,
+                self._lineage,
+                restored,
+                partial(self._delay_of_part, backoff, publisher),
+                self._pause,
+                partial(self._deployment, publisher),
+                self._runs_again,
+            )
             await attempt.run(
                 partial(self._attempt_runs, attempt, scaling, restored, following, taken_over),
-                partial(self._restart_region, publisher, backoff, scaling, restored),
-                partial(self._region_runs, publisher, scaling),
+                restarts,
                 partial(self._grow, publisher, scaling),
             )
         finally:
@@ -437,7 +450,7 @@ class JobManager:
             missing_slots=missing_slots,
             python_files=self._python_files,
             python=self._python,
-            rejoin=self._rejoining,
+            rejoin=None if plan.isolated else self._rejoining,
         )
 
     def _attempt_runs(
@@ -477,51 +490,17 @@ class JobManager:
 
     # ---- restarts
 
-    async def _restart_region(
-        self,
-        publisher: SnapshotPublisher,
-        backoff: RestartBackoff,
-        scaling: SlotScaling,
-        restored: RestoredSnapshot | None,
-        failed: Deployment,
-        error: PenstockError,
-    ) -> tuple[Deployment, range]:
-        """Wait until a failed region may start again, and return its next deployment.
+    def _delay_of_part(
+        self, backoff: RestartBackoff, publisher: SnapshotPublisher, error: PenstockError
+    ) -> float:
+        """Return the seconds to wait before a part of the job restarts.
 
-        Return also the snapshot numbers to use when it has started. Raise the error if the region
-        cannot restart alone.
-
-        Arguments:
-            publisher: publishes the snapshots of the job.
-            backoff: decides whether and when the region restarts.
-            scaling: decides what follows if its workers cannot be started.
-            restored: the snapshot from which the attempt of the job has started.
-            failed: the deployment that has failed.
-            error: the failure.
+        Raise the error if the part cannot restart alone.
         """
-        delay = scaling.restart_delay(error, self._system.clock())
-        if scaling.changes:
-            raise Rescaling(str(error))
-        if delay is None:
-            delay = self._restart_delay(error, backoff, publisher)
+        delay = self._restart_delay(error, backoff, publisher)
         if delay is None or self._stopping:
             raise error
-        await self._pause(error, delay, failed)
-        uids = failed.plan.uids()
-        restored = await publisher.restore_part(uids) or restored
-        numbers = await self.store.reserve_numbers()
-        await self._commits.clean(self._lineage, numbers.start, uids)
-        missing = failed.missing_slots
-        part = self._deployment(publisher, numbers.start, failed.plan, restored, missing)
-        return part, numbers[1:]
-
-    def _region_runs(
-        self, publisher: SnapshotPublisher, scaling: SlotScaling, part: Deployment, numbers: range
-    ) -> None:
-        """Record that a region that has failed processes records again."""
-        scaling.began()
-        publisher.restored(part.plan.uids())
-        self._runs_again(part.restored, numbers.start, part.region)
+        return delay
 
     def _grow(
         self, publisher: SnapshotPublisher, scaling: SlotScaling, found: Mapping[int, int]
@@ -566,28 +545,28 @@ class JobManager:
         return self._restarted_to_stop
 
     async def _pause(
-        self, error: PenstockError, delay: float, failed: Deployment | None = None
+        self,
+        error: PenstockError,
+        delay: float,
+        region: str | None = None,
+        remove: Callable[[JobPaths], None] = remove_attempts,
     ) -> bool:
         """Wait before a restart, and return whether the job was stopped meanwhile.
 
         Arguments:
             error: the failure.
             delay: the time to wait, in seconds.
-            failed: the deployment of the region that has failed; None if it is the whole job.
+            region: the name of the part that has failed; None if it is the whole job.
+            remove: removes the working folders of the part.
         """
-        region = None if failed is None else failed.region
         stopped = self._stop_requested
         self._history.add_restart(str(error), delay, self._system.clock(), region)
         self._observe(Restarting(error, delay, region))
         # The failed attempt may have filled the disk with its files, for example with spilled
         # records of a loop. So its files are removed before the restart.
-        paths = self.store.files.paths
-        if failed is None:
-            remove = partial(remove_attempts, paths)
-        else:
-            remove = partial(remove_attempt, paths, failed.number)
+        work = partial(remove, self.store.files.paths)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._system.offload, self._unless_replaced(remove))
+            nursery.start_soon(self._system.offload, self._unless_replaced(work))
             with trio.move_on_after(delay):
                 await stopped.wait()
         return stopped.is_set()

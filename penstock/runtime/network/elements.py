@@ -19,14 +19,16 @@ class EncodedBatch:
 
     Arguments:
         payload: the records, encoded by the codec of the channel.
-        count: the number of records.
+        count: the number of records that the task processes.
+        begin: the number of encoded records before them, which the task has processed before.
     """
 
-    __slots__ = ("count", "payload")
+    __slots__ = ("begin", "count", "payload")
 
-    def __init__(self, payload: bytes | memoryview, count: int) -> None:
+    def __init__(self, payload: bytes | memoryview, count: int, begin: int = 0) -> None:
         self.payload = payload
         self.count = count
+        self.begin = begin
 
 
 @dataclass(frozen=True)

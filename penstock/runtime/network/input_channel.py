@@ -34,6 +34,9 @@ class ChannelListener(Protocol):
     def on_blocked(self, channel: InputChannel) -> None:
         """Handle the event that a channel was blocked."""
 
+    def on_emptied(self, channel: InputChannel) -> None:
+        """Handle the event that a channel has dropped all its elements."""
+
     def on_barrier_queued(self) -> None:
         """Handle the event that a barrier was put into a channel of the gate."""
 

@@ -21,6 +21,7 @@ from penstock.runtime.network.elements import Element, TimeElement
 from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.recorded_channel import RecordedChannel
+from penstock.runtime.network.resumable_channel import ResumableChannel
 from penstock.runtime.serialization.record_batch import RecordBatch
 
 #: The number of elements of back-edges that the gate takes for each element of a regular channel.
@@ -61,6 +62,8 @@ class InputGate:
         self.recorded: dict[ChannelId, RecordedChannel] = {}
         #: The feedback channels, keyed by their ids.
         self.back_edges: dict[ChannelId, FeedbackChannel] = {}
+        #: The channels whose senders can restart alone, keyed by their ids.
+        self.resumable: dict[ChannelId, ResumableChannel] = {}
         #: The total size of the logs that are replayed, in bytes.
         self.replay_bytes = 0
         self._wake = wake
@@ -83,6 +86,11 @@ class InputGate:
         channel = self.channels[id] = InputChannel(id, self, capacity, self._clock)
         self._bounded.append(channel)
         return channel
+
+    def add_resumable(self, channel: ResumableChannel) -> None:
+        """Add a channel whose sender can restart alone. This gate must be its listener."""
+        self.channels[channel.id] = self.resumable[channel.id] = channel
+        self._bounded.append(channel)
 
     def add_recorded(self, channel: RecordedChannel) -> None:
         """Add a channel that can be logged. This gate must be its listener."""
@@ -191,6 +199,10 @@ class InputGate:
         ring = self._ring(channel)
         if channel in ring:
             ring.remove(channel)
+
+    def on_emptied(self, channel: InputChannel) -> None:
+        """Remove a channel from the channels that take turns."""
+        self.on_blocked(channel)
 
     def on_barrier_queued(self) -> None:
         """Take from back-edges and regular channels in turns until the barrier is taken."""

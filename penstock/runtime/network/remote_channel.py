@@ -295,6 +295,7 @@ class DataConnection:
         self._senders: dict[int, SendingHalf] = {}
         self._receivers: dict[int, ReceivingHalf] = {}
         self._writer = _FrameWriter()
+        self._scope = trio.CancelScope()
 
     def add_output(self, link: int, credits: int, wake: Callable[[], None]) -> SendingHalf:
         """Add a channel to the other worker. The arguments are those of `SendingHalf`."""
@@ -313,24 +314,40 @@ class DataConnection:
             lost: a function that is called with the reason when the connection ends, but not on
                 cancellation.
         """
+        reason = "a data connection was closed by the other end"
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._writer.run, frames)
-                await self._read(frames)
-                nursery.cancel_scope.cancel()
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._writer.run, frames)
+                    await self._read(frames)
+                    nursery.cancel_scope.cancel()
         except* (
             trio.BrokenResourceError,
             trio.ClosedResourceError,
             OSError,
             ProtocolError,
         ) as broken:
-            lost(f"a data connection broke: {broken.exceptions[0]}")
-        else:
-            lost("a data connection was closed by the other end")
+            reason = f"a data connection broke: {broken.exceptions[0]}"
         finally:
-            self._writer.stop()
-            for half in self._receivers.values():
-                half.stop()
+            self._stop()
+        if self._scope.cancel_called:
+            await trio.aclose_forcefully(frames.stream)
+        else:
+            lost(reason)
+
+    def abandon(self) -> None:
+        """Close the connection, because the other worker is replaced by another one.
+
+        Its last frames are not read, and the channels can be added to another connection.
+        """
+        self._scope.cancel()
+        self._stop()
+
+    def _stop(self) -> None:
+        self._writer.stop()
+        for half in self._receivers.values():
+            half.stop()
+        self._receivers.clear()
 
     async def _read(self, frames: Frames) -> None:
         """Pass received frames to their channels until the other worker closes the connection.
@@ -350,5 +367,7 @@ class DataConnection:
                 senders[link].receive(frame[_HEAD.size :])
             elif kind != CREDIT and link in receivers:
                 receivers[link].receive(kind, frame)
+            elif self._scope.cancel_called:
+                return
             else:
                 raise ProtocolError(f"a frame of kind {kind} for link {link}, which is not here")

@@ -211,6 +211,8 @@ class Task:
     def snapshot_completed(self, number: int) -> None:
         """Handle the completion of snapshot `number`. Raise `JobError` if the source fails."""
         self.snapshots.complete(number)
+        for channel in self.gate.resumable.values():
+            channel.snapshot_completed(number)
         if self.source_input is not None:
             operator = self.chain.root.operator
             operator_at_work.set(operator.context)
@@ -222,6 +224,8 @@ class Task:
     def snapshot_aborted(self, number: int) -> None:
         """Abort the snapshot `number`, since the JobManager has given it up."""
         self.snapshots.abort(number)
+        for channel in self.gate.resumable.values():
+            channel.snapshot_aborted(number)
         if self.source_input is not None:
             self.source_input.snapshot_aborted(number)
 

@@ -35,6 +35,7 @@ from penstock.runtime.network.partitioners import (
 )
 from penstock.runtime.network.recorded_channel import RecordedChannel
 from penstock.runtime.network.remote_channel import MAX_BATCH_BYTES
+from penstock.runtime.network.resumable_channel import ResumableChannel
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.system.signal import Signal
 from penstock.runtime.system.system import System
@@ -62,7 +63,8 @@ class ChannelFactory:
         feedback_bytes: int | None = None,
     ) -> None:
         self._descriptor, self._system = descriptor, system
-        self._plan, self._config, self._slot = descriptor.plan, descriptor.config, descriptor.slot
+        self._plan, self._config = descriptor.plan, descriptor.config
+        self._subtask = descriptor.subtask
         self._feedback_bytes = feedback_bytes or self._share_of_memory()
         #: The signals that wake the parts of each task, by the id of its chain.
         self.signals = {chain.id: TaskSignals() for chain in descriptor.chains}
@@ -70,7 +72,7 @@ class ChannelFactory:
 
     def _share_of_memory(self) -> int:
         back_edges = sum(
-            id.target == self._slot
+            id.target == self._subtask
             for link in self._plan.links
             if link.is_back_edge
             for id in self._plan.channels(link)
@@ -87,7 +89,7 @@ class ChannelFactory:
             for number in chain.inputs:
                 link = self._plan.links[number]
                 for id in self._plan.channels(link):
-                    if id.target == self._slot:
+                    if id.target == self._subtask:
                         self._add_input(id, link, gate)
         gates = self.gates.values()
         return {id: channel for gate in gates for id, channel in gate.channels.items()}
@@ -97,13 +99,22 @@ class ChannelFactory:
             gate.add_back_edge(self._feedback_channel(id, link, gate))
         elif self._descriptor.unaligned:
             gate.add_recorded(self._recorded_channel(id, link, gate))
+        elif self._plan.isolated:
+            capacity, clock = self._capacity(id), self._system.clock
+            base = self._descriptor.restored or 0
+            gate.add_resumable(ResumableChannel(id, gate, capacity, clock, base))
         else:
             gate.add(id, self._capacity(id))
 
     def _capacity(self, id: ChannelId) -> int:
         # A channel within a process has no network latency, so one batch in flight is enough. A
         # second batch would only displace the first one from the processor's cache.
-        return 1 if id.source == self._slot else self._config.channel_batches
+        return 1 if self._is_local(id) else self._config.channel_batches
+
+    def _is_local(self, id: ChannelId) -> bool:
+        """Return whether both ends of a channel are in one worker."""
+        sender, receiver = self._plan.ends(id)
+        return sender == receiver
 
     def _recorded_channel(self, id: ChannelId, link: Link, gate: InputGate) -> RecordedChannel:
         return RecordedChannel(
@@ -149,7 +160,7 @@ class ChannelFactory:
             for chain in self._descriptor.chains
             for number in chain.outputs
             for id in self._plan.channels(self._plan.links[number])
-            if id.source == self._slot and id.target != self._slot
+            if id.source == self._subtask and not self._is_local(id)
         }
 
     def create_partitioner(
@@ -165,7 +176,7 @@ class ChannelFactory:
         outputs = [
             self._output_channel(id, link, senders, wake)
             for id in self._plan.channels(link)
-            if id.source == self._slot
+            if id.source == self._subtask
         ]
         partitioner = self._partitioner(link, outputs)
         partitioner.name_user_code(self._place_of(link))
@@ -183,7 +194,7 @@ class ChannelFactory:
             case Partitioning.REBALANCE | Partitioning.RESCALE:
                 # Each subtask begins at another output. Otherwise the first output would receive
                 # all records of short streams.
-                return RebalancePartitioner(outputs, self._slot)
+                return RebalancePartitioner(outputs, self._subtask)
             case Partitioning.SHUFFLE:
                 return ShufflePartitioner(outputs, self._system.rng)
             case Partitioning.BROADCAST:
@@ -209,7 +220,7 @@ class ChannelFactory:
         self, id: ChannelId, link: Link, senders: dict[ChannelId, Sender], wake: Signal
     ) -> OutputChannel:
         output: OutputChannel
-        if id.target == self._slot:
+        if self._is_local(id):
             output = self._local_output(self.gates[link.target].channels[id], link, wake)
         else:
             config, encode = self._config, self._limited_encoder(link)

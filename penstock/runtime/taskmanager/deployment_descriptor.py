@@ -44,7 +44,7 @@ class DeploymentDescriptor:
 
     Arguments:
         code: the code of the job, with its execution graph.
-        slot: the index of the slot. The slot runs the subtask with this index of each chain.
+        slot: the index of the slot.
         attempt: the number of the execution attempt, which is unique within the job.
         ordinal: the number of restarts of the job in this run.
         lineage: the lineage of the run's snapshots.
@@ -134,7 +134,12 @@ class DeploymentDescriptor:
     @cached_property
     def chains(self) -> list[Chain]:
         """The chains that have a subtask in this slot."""
-        return [chain for chain in self.plan.running_chains if self.slot < chain.parallelism]
+        return [self.plan.chains[chain] for chain, _ in self.plan.tasks_of(self.slot)]
+
+    @property
+    def subtask(self) -> int:
+        """The index that all subtasks of this slot have."""
+        return self.plan.tasks_of(self.slot)[0][1]
 
     @property
     def unaligned(self) -> bool:

@@ -71,7 +71,7 @@ class StateRestorer:
         self._offload, self._pause = offload, pause
         self._names = {info.uid: info.name for info in descriptor.plan.operators}
         self._logs = LogReplayer(
-            descriptor.code, descriptor.plan, descriptor.codec, descriptor.slot
+            descriptor.code, descriptor.plan, descriptor.codec, descriptor.subtask
         )
 
     async def restore(self, task: Task) -> None:

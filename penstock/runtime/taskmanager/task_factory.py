@@ -141,7 +141,7 @@ class TaskFactory:
         responder: CheckpointResponder,
         request_split: Callable[[int], None],
     ) -> TaskRunner:
-        slot, config = self._descriptor.slot, self._config
+        subtask, config = self._descriptor.subtask, self._config
         signals, gate = self._channels.signals[chain.id], self._channels.gates[chain.id]
         parts = _TaskParts(signals, senders)
         root = self._node(chain.root, parts, chain.inputs)
@@ -149,7 +149,7 @@ class TaskFactory:
         typed = any(node.result_type is not None for node in root.walk())
         end_of_input = EndOfInputTracker(gate.channels, self._outside(chain), operators)
         task = Task(
-            id=(chain.id, slot),
+            id=(chain.id, subtask),
             name=chain.name,
             chain=(TypedChainRunner if typed else ChainRunner)(
                 root,
@@ -214,7 +214,7 @@ class TaskFactory:
         self, backends: dict[str, KeyedBackend], responder: CheckpointResponder
     ) -> CheckpointWriter:
         return CheckpointWriter(
-            subtask=self._descriptor.slot,
+            subtask=self._descriptor.subtask,
             lineage=self._descriptor.lineage,
             attempt=self._descriptor.attempt,
             backends=backends,
@@ -232,7 +232,7 @@ class TaskFactory:
         own = EdgeIdentity(root.uid, root.uid, OWN_INPUT, turns, repr(root.name))
         return InFlightRecorder(
             self._relay,
-            self._descriptor.slot,
+            self._descriptor.subtask,
             self._config.aligned_checkpoint_timeout_seconds,
             own,
             self._descriptor.codec.encode_record_batch,
@@ -389,11 +389,11 @@ class TaskFactory:
         operator_state: OperatorStateBackend | None = None,
         metrics: MetricGroup | None = None,
     ) -> OperatorContext:
-        scope = info.name, str(self._descriptor.slot)
+        scope = info.name, str(self._descriptor.subtask)
         return OperatorContext(
             info.name,
             info.uid,
-            self._descriptor.slot,
+            self._descriptor.subtask,
             info.parallelism,
             self._plan.max_parallelism,
             self._descriptor.ordinal,
@@ -412,7 +412,7 @@ class TaskFactory:
         context = WriterContext(
             info.uid,
             info.name,
-            self._descriptor.slot,
+            self._descriptor.subtask,
             info.parallelism,
             self._descriptor.attempt,
             self._descriptor.lineage,
@@ -427,11 +427,13 @@ class TaskFactory:
     def _backend(self, info: OperatorInfo) -> KeyedBackend:
         descriptor = self._descriptor
         return KeyedBackend(
-            folder=descriptor.paths.task_work(descriptor.attempt, info.uid, descriptor.slot),
+            folder=descriptor.paths.task_work(descriptor.attempt, info.uid, descriptor.subtask),
             codec=descriptor.codec,
             canonical=canonical,
             max_parallelism=self._plan.max_parallelism,
-            groups=key_group_range(descriptor.slot, self._plan.max_parallelism, info.parallelism),
+            groups=key_group_range(
+                descriptor.subtask, self._plan.max_parallelism, info.parallelism
+            ),
             inline_threshold=self._config.inline_threshold,
             memory_budget=self._state_memory,
             clock=self._system.timer,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
@@ -96,6 +96,31 @@ class TaskSlot:
                     runner.wake()
             case _:
                 raise ProtocolError(f"a worker received a {type(message).__name__}")
+
+    def senders_restart(
+        self, workers: Collection[int], snapshot: int, caught_up: Callable[[], None]
+    ) -> None:
+        """Expect records again that tasks of other workers send again, and drop those processed.
+
+        Arguments:
+            workers: the indices of the workers, whose tasks restart.
+            snapshot: the snapshot from which they restart; 0 for the beginning of the input.
+            caught_up: called when all records are dropped that the tasks here have processed.
+
+        Raises:
+            ProtocolError: if a channel cannot continue.
+        """
+        assert self._plan is not None
+        resumable = [channel for runner in self for channel in runner.task.gate.resumable.values()]
+        mine = [one for one in resumable if self._plan.ends(one.id)[0] in workers]
+
+        def caught_up_one() -> None:
+            if not any(channel.repeated for channel in mine):
+                caught_up()
+
+        for channel in mine:
+            channel.sender_restarts(snapshot, caught_up_one)
+        caught_up_one()
 
     def read_state(self, query: m.ReadState, answer: Callable[[m.StateRead], None]) -> None:
         """Let a task answer a query of its state, between two batches.

@@ -214,6 +214,11 @@ class TaskManager:
                 self._slot.read_state(message, self.send)
             case m.SampleRecords():
                 nursery.start_soon(self._sample_records, message)
+            case m.ReplaceSenders(workers, attempt, snapshot):
+                self._connections.replace(workers, attempt)
+                caught_up = partial(self.send, m.CaughtUp(self._spec.worker))
+                self._slot.senders_restart(workers, snapshot, caught_up)
+                self.send(m.SendersReplaced(self._spec.worker))
             case m.SampleStacks():
                 if not self._sampling:
                     self._sampling = True
@@ -242,16 +247,20 @@ class TaskManager:
         channels = ChannelFactory(descriptor, self._system)
         inputs, outputs = channels.create_inputs(), channels.remote_outputs()
         senders = self._connections.expect(
-            inputs, outputs, descriptor.config.channel_batches, len(deploy.addresses)
+            inputs,
+            outputs,
+            descriptor.plan.ends,
+            descriptor.config.channel_batches,
+            len(deploy.addresses),
         )
         require_open_files(PROCESS_FILES + self._connections.count)
-        await self._connections.open(deploy.addresses, nursery)
+        await self._connections.open(deploy.addresses, deploy.running, nursery)
         callers = self._callers = CallerFactory(nursery, self._system.read or self._system.offload)
         tasks = TaskFactory(descriptor, self._system, channels, callers).create_tasks(
             senders,
             self,
             partial(self._snapshot_reporter, descriptor),
-            lambda chain: self.send(m.SplitWanted(chain, descriptor.slot)),
+            lambda chain: self.send(m.SplitWanted(chain, descriptor.subtask)),
         )
         self._slot.deploy(descriptor.plan, tasks, descriptor.config.buffer_timeout_seconds)
         if descriptor.config.straggler_window_seconds and descriptor.plan.slots > 1:
@@ -272,7 +281,7 @@ class TaskManager:
 
     def _snapshot_reporter(self, descriptor: DeploymentDescriptor, chain: int) -> SnapshotReporter:
         return SnapshotReporter(
-            (chain, descriptor.slot),
+            (chain, descriptor.subtask),
             {info.uid: info.name for info in descriptor.plan.operators},
             descriptor.codec,
             self.send,

@@ -22,6 +22,7 @@ output that is not published, and is never the newest snapshot, from which the j
 Tasks without a path to other tasks may be lost and restart alone. Then the snapshot in flight is
 aborted. Until they return, checkpoints are *partial*: they contain no new state of the lost tasks.
 Their parts of the newest snapshot stay valid, since no record passes between them and other tasks.
+If records pass, there is no snapshot until the lost tasks have returned.
 
 When every task has processed all its input, or when the user stops the job, the coordinator takes a
 final snapshot. Then the job ends.
@@ -71,9 +72,16 @@ class TaskInputEnded:
 
 @dataclass(frozen=True)
 class TasksLost:
-    """Some tasks have failed, and restart from the newest snapshot without the others."""
+    """Some tasks have failed, and restart from the newest snapshot without the others.
+
+    Arguments:
+        tasks: the tasks.
+        alone: whether no record passes between them and the others. Otherwise there is no snapshot
+            before they have returned.
+    """
 
     tasks: frozenset[Hashable]
+    alone: bool = True
 
 
 @dataclass(frozen=True)
@@ -294,6 +302,8 @@ class Coordinator:
         self.members: frozenset[Hashable] = self.tasks
         self.failures = 0
         self._lost: frozenset[Hashable] = frozenset()
+        #: The lost tasks without which no snapshot is taken.
+        self._awaited: frozenset[Hashable] = frozenset()
         #: Whether a snapshot of all tasks is complete. A partial one takes parts of it.
         self._has_whole = False
         self._numbers = list(numbers)
@@ -331,10 +341,12 @@ class Coordinator:
                     raise ProtocolError(f"input of unknown task {task} ended")
                 self.ended.add(task)
                 commands = []
-            case TasksLost(tasks):
+            case TasksLost(tasks, alone):
+                self._awaited = self._awaited - tasks if alone else self._awaited | tasks
                 commands = self._lose(tasks)
             case TasksReturned(tasks, numbers):
                 self._lost -= tasks
+                self._awaited -= tasks
                 self._numbers = []
                 self._add_numbers(numbers)
                 commands = []
@@ -406,10 +418,11 @@ class Coordinator:
         """Return whether the next snapshot cannot begin before the lost tasks have returned.
 
         A savepoint and the last snapshot have all tasks. A partial checkpoint needs an earlier
-        snapshot of the lost tasks.
+        snapshot of the lost tasks, and that no record passes between them and the others.
         """
         whole = self._stopping or self._savepoints > 0 or not self._has_whole
-        return self._lost == self.tasks or (bool(self._lost) and whole)
+        awaits = bool(self._awaited) or self._lost == self.tasks
+        return awaits or (bool(self._lost) and whole)
 
     def _add_numbers(self, numbers: range) -> None:
         # Numbers that were reserved before lost tasks returned are too low to be used.

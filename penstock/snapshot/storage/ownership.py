@@ -90,6 +90,11 @@ def remove_attempt(paths: JobPaths, attempt: int) -> None:
     shutil.rmtree(paths.work(attempt), ignore_errors=True)
 
 
+def remove_task(paths: JobPaths, attempt: int, uid: str, subtask: int) -> None:
+    """Remove the local working folder of a subtask of an operator; ignore errors."""
+    shutil.rmtree(paths.task_work(attempt, uid, subtask), ignore_errors=True)
+
+
 def remove_work(paths: JobPaths) -> None:
     """Remove all local working folders of a run, and those of killed shadow runs; ignore errors."""
     remove_abandoned(paths.root)

@@ -263,6 +263,8 @@ class SimulatedRun:
         elif what == "restarting":
             self.failed = True
             host.count("restarts")
+            if (event.get("region") or "").endswith(" tasks"):
+                host.count("restarts of single tasks")
         elif what == "slots":
             host.count("fewer slots" if event["slots"] < self._slots_before else "more slots")
             self._slots_before = event["slots"]

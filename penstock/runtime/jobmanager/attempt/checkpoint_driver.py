@@ -179,6 +179,25 @@ class CheckpointDriver:
         self._regions.add(region)
         self._coordinate(c.TasksReturned(frozenset(region.plan.tasks()), numbers))
 
+    def tasks_lost(self, tasks: frozenset[Task]) -> None:
+        """Take no snapshots until some tasks of a region, which restart, have returned."""
+        self._coordinate(c.TasksLost(tasks, alone=False))
+
+    def tasks_returned(self, tasks: frozenset[Task], numbers: range) -> None:
+        """Take snapshots again, since restarted tasks have sent what others have processed.
+
+        Arguments:
+            tasks: the tasks.
+            numbers: the snapshot numbers to use from now on.
+        """
+        self._coordinate(c.TasksReturned(tasks, numbers))
+
+    @property
+    def ended(self) -> frozenset[Task]:
+        """Return the tasks that have processed all of their input."""
+        ended = self._coordinator.ended
+        return frozenset(task for task in self._deployment.plan.tasks() if task in ended)
+
     async def settled(self) -> None:
         """Wait until no manifest is being written."""
         await self._settled.wait()
@@ -345,7 +364,7 @@ class CheckpointDriver:
                 return  # the snapshot was aborted meanwhile
             for region in members:
                 try:
-                    pending.add_enumerators(region.splits.snapshot())
+                    pending.add_enumerators(region.splits.snapshot(number))
                 except PenstockError as error:
                     region.loop.post_failure(error)
                     return

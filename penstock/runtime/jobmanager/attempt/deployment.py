@@ -83,11 +83,12 @@ class Deployment:
         """Return the configuration of the job."""
         return self.code.config
 
-    def messages(self, addresses: Sequence[str]) -> list[m.Deploy]:
+    def messages(self, addresses: Sequence[str], running: Sequence[int] = ()) -> list[m.Deploy]:
         """Return the `Deploy` message for each worker, in the order of the slots.
 
         Arguments:
             addresses: the address of each worker for data connections, in the same order.
+            running: the slots whose workers already run.
         """
         plan = pickle.dumps(self.plan)
         return [
@@ -105,6 +106,7 @@ class Deployment:
                 None if self.restored is None else self.restored.manifest.number,
                 self.allow_dropped,
                 self.python_files,
+                [*running],
             )
             for slot in range(self.plan.slots)
         ]

@@ -6,9 +6,10 @@ has several, a region that fails restarts alone, while the others run.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from typing import Protocol
 
 import trio
 
@@ -22,6 +23,7 @@ from penstock.runtime.jobmanager.attempt.region import RunningRegions
 from penstock.runtime.jobmanager.attempt.region_attempt import RegionAttempt
 from penstock.runtime.jobmanager.attempt.rescaling import Rescaling
 from penstock.runtime.jobmanager.attempt.state_queries import StateQueries
+from penstock.runtime.jobmanager.attempt.task_restarts import RestartedTasks
 from penstock.runtime.jobmanager.reporting.job_events import (
     AttemptRunning,
     JobEvent,
@@ -33,14 +35,32 @@ from penstock.runtime.jobmanager.takeover.adoption import Adoption
 from penstock.runtime.jobmanager.takeover.decision import TakeOver
 from penstock.runtime.system.system import System
 
-#: Decides on the restart of a region, given its deployment and its failure. It waits until the
-#: region may start, and returns the new deployment and the snapshot numbers to use from then on.
-#: It raises a `PenstockError` if the whole attempt must end.
-RestartRegion = Callable[[Deployment, PenstockError], Awaitable[tuple[Deployment, range]]]
-
 #: Decides whether the job restarts with more workers, given how many more of each region can be
 #: started. It returns the reason, or None if the job does not restart now.
 Grow = Callable[[Mapping[int, int]], str | None]
+
+
+class PartRestarts(Protocol):
+    """Decides on restarts of parts of a job, while the other parts run."""
+
+    async def region(self, failed: Deployment, error: PenstockError) -> tuple[Deployment, range]:
+        """Wait until a region that has failed may start again.
+
+        Return its new deployment, and the snapshot numbers to use when it has started. Raise a
+        `PenstockError` if the whole attempt must end.
+        """
+
+    async def tasks(self, failed: RestartedTasks, error: PenstockError) -> tuple[Deployment, range]:
+        """Wait until some tasks may start again, and return the same as `region` for them.
+
+        Raise a `PenstockError` if the region must end.
+        """
+
+    def region_runs(self, part: Deployment, numbers: range) -> None:
+        """Record that a region that has failed processes records again."""
+
+    def tasks_run(self, failed: RestartedTasks, part: Deployment, numbers: range) -> None:
+        """Record that tasks that have failed have sent all that others had processed."""
 
 
 class ExecutionAttempt:
@@ -93,6 +113,7 @@ class ExecutionAttempt:
             self._snapshot_completed,
         )
         self._grow: Grow = lambda _: None
+        self._restarts_of_parts: PartRestarts
         #: How many of the missing workers of each region can be started, by its first chain.
         self._startable: dict[int, int] = {}
         #: The newest attempt of each region, by its first chain, and the scopes of restarts.
@@ -107,19 +128,17 @@ class ExecutionAttempt:
     async def run(
         self,
         begun: Callable[[], None],
-        restart: RestartRegion,
-        restarted: Callable[[Deployment, range], None],
+        parts: PartRestarts,
         grow: Grow,
     ) -> None:
         """Run the attempt until the job ends. Raise a `PenstockError` if it fails.
 
         Arguments:
             begun: called when all tasks process records.
-            restart: called when a region has failed that can restart alone.
-            restarted: called when a region processes records again.
+            parts: decides on restarts of regions and of single tasks.
             grow: called after a snapshot, if missing workers can be started again.
         """
-        self._grow = grow
+        self._grow, self._restarts_of_parts = grow, parts
         self._queries.begin_attempt(self._running, self._deployment.types)
         try:
             async with trio.open_nursery() as background:
@@ -127,7 +146,7 @@ class ExecutionAttempt:
                 try:
                     async with trio.open_nursery() as nursery:
                         for part in self._parts:
-                            nursery.start_soon(self._run_region, part, begun, restart, restarted)
+                            nursery.start_soon(self._run_region, part, begun)
                         await self._loop.run()
                         self._finish()
                 finally:
@@ -153,13 +172,7 @@ class ExecutionAttempt:
         busy = chain.from_iterable(one.workers.busy() for one in self._attempts.values())
         return sorted(set(busy))
 
-    async def _run_region(
-        self,
-        part: Deployment,
-        begun: Callable[[], None],
-        restart: RestartRegion,
-        restarted: Callable[[Deployment, range], None],
-    ) -> None:
+    async def _run_region(self, part: Deployment, begun: Callable[[], None]) -> None:
         """Run a region until the job ends, through all of its attempts."""
         start, adoption = partial(self._start_first, begun=begun), self._adoption
         if adoption is not None:
@@ -188,11 +201,11 @@ class ExecutionAttempt:
                 with trio.CancelScope() as scope:
                     self._restarts.add(scope)
                     await self.checkpoints.settled()
-                    part, numbers = await restart(part, error)
+                    part, numbers = await self._restarts_of_parts.region(part, error)
                 self._restarts.discard(scope)
                 if scope.cancelled_caught:
                     return
-            start = partial(self._start_again, numbers=numbers, restarted=restarted)
+            start = partial(self._start_again, numbers=numbers)
 
     def _launched(self) -> None:
         self._launching -= 1
@@ -207,13 +220,22 @@ class ExecutionAttempt:
         self._begun = True
         self._observe(AttemptRunning(self._deployment.ordinal))
         for one in self._ready:
-            one.start_tasks()
+            self._start_tasks(one)
             self._running.add(one.region)
             one.watch_for_slots(self._slots_found)
         # The first checkpoint interval begins now. The time to start the workers does not count.
         self.checkpoints.start()
         self._stand_by(self._ready[0])
         begun()
+
+    def _start_tasks(self, attempt: RegionAttempt) -> None:
+        """Start the tasks of a region, and let single tasks restart."""
+
+        def tasks_run(restarted: RestartedTasks, deployment: Deployment, numbers: range) -> None:
+            self._stand_by(attempt)
+            self._restarts_of_parts.tasks_run(restarted, deployment, numbers)
+
+        attempt.start_tasks(self._restarts_of_parts.tasks, tasks_run)
 
     def _resume(
         self, attempt: RegionAttempt, decision: TakeOver, begun: Callable[[], None]
@@ -226,18 +248,13 @@ class ExecutionAttempt:
         self._stand_by(attempt)
         begun()
 
-    def _start_again(
-        self,
-        attempt: RegionAttempt,
-        numbers: range,
-        restarted: Callable[[Deployment, range], None],
-    ) -> None:
+    def _start_again(self, attempt: RegionAttempt, numbers: range) -> None:
         """Start the tasks of a region that has failed before."""
-        attempt.start_tasks()
+        self._start_tasks(attempt)
         self.checkpoints.returned(attempt.region, numbers)
         attempt.watch_for_slots(self._slots_found)
         self._stand_by(attempt)
-        restarted(attempt.deployment, numbers)
+        self._restarts_of_parts.region_runs(attempt.deployment, numbers)
 
     def _slots_found(self, attempt: RegionAttempt, count: int) -> None:
         """Record how many of the missing workers of a region can be started."""

@@ -22,6 +22,11 @@ from penstock.runtime.jobmanager.attempt.region import Region
 from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
 from penstock.runtime.jobmanager.attempt.split_server import SplitServer
 from penstock.runtime.jobmanager.attempt.state_queries import StateQueries
+from penstock.runtime.jobmanager.attempt.task_restarts import (
+    RestartTasks,
+    TaskRestarts,
+    TasksRun,
+)
 from penstock.runtime.jobmanager.attempt.watermark_alignment import AlignmentCoordinator
 from penstock.runtime.jobmanager.attempt.worker_pool import WorkerPool
 from penstock.runtime.jobmanager.reporting.job_events import JobEvent, WorkerProfiled
@@ -62,11 +67,27 @@ class RegionAttempt:
         self._queries = queries
         self._observe = observe
         self._loop = AttemptLoop()
-        self.workers = WorkerPool(deployment, system, self._loop, self._handle)
+        self.workers = WorkerPool(
+            deployment, system, self._loop, self._handle, lambda *lost: self._restarts.failed(*lost)
+        )
         self._assigner = SplitAssigner(deployment.code, deployment.plan)
         self._alignment = AlignmentCoordinator.of(deployment.code, deployment.plan)
-        self._splits = SplitServer(self._assigner, system.offload, self.workers, self._loop)
+        self._splits = SplitServer(
+            self._assigner,
+            system.offload,
+            self.workers,
+            self._loop,
+            tasks_restart=deployment.plan.isolated,
+        )
         self.region = Region.of(deployment.plan, self.workers, self._splits, self._loop)
+        self._restarts = TaskRestarts(
+            deployment,
+            self.region,
+            checkpoints,
+            reports,
+            lambda: queries.lost(self.region),
+            observe,
+        )
         self._launched: Callable[[], None] = lambda: None
         self._ready: Callable[[RegionAttempt], None] = lambda _: None
 
@@ -101,9 +122,15 @@ class RegionAttempt:
             self._assigner.close()
             self._system.transport.forget(self.deployment.number)
 
-    def start_tasks(self) -> None:
-        """Order all tasks to process records."""
+    def start_tasks(self, restart: RestartTasks, tasks_run: TasksRun) -> None:
+        """Order all tasks to process records.
+
+        Arguments:
+            restart: called when some tasks have failed that can restart alone.
+            tasks_run: called when such tasks have sent all records that others had processed.
+        """
         self.workers.send_all(m.Start())
+        self._restarts.begin(self._launched, restart, tasks_run)
 
     def watch_for_slots(self, found: Callable[[RegionAttempt, int], None]) -> None:
         """Try from time to time whether the missing workers can be started again.
@@ -150,10 +177,10 @@ class RegionAttempt:
         match message:
             case m.Hello(_, _, _, address):
                 addresses = self.workers.connected(slot, address)
-                if addresses is not None:
+                if addresses is not None and not self._restarts.connected(addresses):
                     self.workers.send_each(self.deployment.messages(addresses))
             case m.Ready():
-                if self.workers.ready(slot):
+                if self.workers.ready(slot) and not self._restarts.ready():
                     self._loop.spawn(self._assign_splits)
             case m.SplitWanted(chain, subtask):
                 self._loop.spawn(self._splits.serve, chain, subtask)
@@ -166,10 +193,14 @@ class RegionAttempt:
             case m.OutsideEnded(chain, subtask):
                 checkpoints.outside_ended(self.region, (chain, subtask))
             case m.Failed():
-                self._loop.fail(failure_of(message))
+                self._restarts.failed(slot, failure_of(message))
+            case m.SendersReplaced():
+                self._restarts.replaced(slot)
+            case m.CaughtUp():
+                self._restarts.caught_up(slot)
             case m.SourceWatermark(chain, subtask, watermark):
                 for member, index, limit in self._alignment.report(chain, subtask, watermark):
-                    self.workers.send(index, m.WatermarkLimit(member, index, limit))
+                    self.workers.send_to(member, index, m.WatermarkLimit(member, index, limit))
             case m.StateRead() | m.RecordsSampled():
                 self._queries.answered(message)
             case m.Metrics():

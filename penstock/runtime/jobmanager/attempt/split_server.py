@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,11 +33,19 @@ class SplitServer:
         offload: runs the enumerators outside of the event loop.
         workers: the workers, to which the answers are sent.
         loop: the event loop of the attempt. The failure of an enumerator ends it.
+        tasks_restart: whether source tasks can restart while the attempt continues.
     """
 
     def __init__(
-        self, assigner: SplitAssigner, offload: Offload, workers: WorkerPool, loop: AttemptLoop
+        self,
+        assigner: SplitAssigner,
+        offload: Offload,
+        workers: WorkerPool,
+        loop: AttemptLoop,
+        *,
+        tasks_restart: bool = False,
     ) -> None:
+        self._tasks_restart = tasks_restart
         self._assigner = assigner
         self._offload = offload
         self._workers = workers
@@ -45,6 +54,11 @@ class SplitServer:
         self._assigning = trio.Lock()
         #: The number of splits that were sent to tasks.
         self._sent = 0
+        #: The splits that were sent since the newest snapshot, and their number at each later one.
+        self._log: list[tuple[int, int, Split]] = []
+        self._logged_at: dict[int, int] = {}
+        #: The number of restarts of each task. Requests of an earlier one are not answered.
+        self._restarts: Counter[tuple[int, int]] = Counter()
         #: The lock that is held while enumerators are notified of a complete snapshot, and the
         #: number of the last one.
         self._notifying, self._notified = trio.Lock(), -1
@@ -58,9 +72,36 @@ class SplitServer:
                 self._send(chain, subtask, split)
 
     def _send(self, chain: int, subtask: int, split: Split) -> None:
+        if self._tasks_restart:
+            self._log.append((chain, subtask, split))
+        self._send_again(chain, subtask, split)
+
+    def _send_again(self, chain: int, subtask: int, split: Split) -> None:
         message = m.SplitAssigned(chain, subtask, split.id, split.payload, self._sent)
-        self._workers.send(subtask, message)
+        self._workers.send_to(chain, subtask, message)
         self._sent += 1
+
+    def sent_since(self, number: int) -> Counter[tuple[int, int]]:
+        """Return how many splits were sent to each task after snapshot `number`.
+
+        Arguments:
+            number: a snapshot that may still be restored, or one from before this attempt.
+        """
+        later = self._log[self._logged_at.get(number, 0) :]
+        return Counter((chain, subtask) for chain, subtask, _ in later)
+
+    async def repeat_for(self, tasks: Collection[tuple[int, int]], number: int) -> None:
+        """Send restarted tasks the splits again that they got after snapshot `number`.
+
+        Arguments:
+            tasks: the tasks, which have not requested a split yet.
+            number: as for `sent_since`.
+        """
+        async with self._assigning:
+            self._restarts.update(tasks)
+            for chain, subtask, split in self._log[self._logged_at.get(number, 0) :]:
+                if (chain, subtask) in tasks:
+                    self._send_again(chain, subtask, split)
 
     async def repeat(self, splits: Sequence[AssignedSplit]) -> None:
         """Assign splits again that an earlier JobManager has assigned to the same tasks.
@@ -83,15 +124,18 @@ class SplitServer:
 
     async def serve(self, chain: int, subtask: int) -> None:
         """Send a task its next split when there is one, or `NoMoreSplits` at the end."""
+        restarts = self._restarts[chain, subtask]
         try:
-            while not await self._answer(chain, subtask):
+            while not await self._answer(chain, subtask, restarts):
                 await trio.sleep(RETRY_SECONDS)
         except PenstockError as error:
             self._loop.post_failure(error)
 
-    async def _answer(self, chain: int, subtask: int) -> bool:
+    async def _answer(self, chain: int, subtask: int, restarts: int) -> bool:
         """Answer a request for a split, or return False if there is no answer yet."""
         async with self._assigning:
+            if restarts != self._restarts[chain, subtask]:
+                return True  # the task that has requested the split is gone
             # An enumerator may take long, for example to list a folder. Its call runs to its end
             # even if the attempt is cancelled: it must not run at the same time as the enumerator
             # of the next attempt.
@@ -105,26 +149,35 @@ class SplitServer:
             if split is not None:
                 self._send(chain, subtask, split)
             elif exhausted:
-                self._workers.send(subtask, m.NoMoreSplits(chain, subtask))
+                self._workers.send_to(chain, subtask, m.NoMoreSplits(chain, subtask))
             return exhausted or split is not None
 
     def paused(self) -> trio.Lock:
         """Return the lock that pauses the assignment of splits while a caller holds it."""
         return self._assigning
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state of the enumerators, keyed by uid.
+    def snapshot(self, number: int) -> dict[str, Any]:
+        """Return the state of the enumerators for snapshot `number`, keyed by uid.
 
         The caller must hold the lock that `paused` returns, and send the barrier before it releases
         the lock. So each split is either in the state, or was sent to its reader before the
         barrier. Raise `JobError` if an enumerator fails.
         """
+        if self._tasks_restart:
+            self._logged_at[number] = len(self._log)
         return self._assigner.snapshot()
 
     @property
     def retains(self) -> bool:
         """Return whether any source has data that `retain` may remove."""
         return self._assigner.overrides("retain")
+
+    def _forget_before(self, number: int) -> None:
+        """Forget the splits that were sent before snapshot `number`, which is complete."""
+        if (first := self._logged_at.get(number)) is not None:
+            del self._log[:first]
+            later = self._logged_at.items()
+            self._logged_at = {n: place - first for n, place in later if n >= number}
 
     def retain(self, store: Store) -> None:
         """Let sources remove data that no snapshot needs. This blocks on files.
@@ -142,6 +195,7 @@ class SplitServer:
             if number <= self._notified:
                 return
             self._notified = number
+            self._forget_before(number)
             if not self._assigner.overrides("snapshot_completed"):
                 return
             with trio.CancelScope(shield=True):

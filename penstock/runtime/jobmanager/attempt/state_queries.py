@@ -135,7 +135,8 @@ class StateQueries:
         subtasks = set(keys) if query.keys else set(range(operator.parallelism))
         self._open[query.id] = _Open(query, region, subtasks)
         for subtask in sorted(subtasks):
-            region.workers.send(
+            region.workers.send_to(
+                chain.id,
                 subtask,
                 m.ReadState(
                     chain.id,
@@ -196,7 +197,7 @@ class StateQueries:
         self._open[query.id] = _OpenRecords(query, region, link, set(subtasks))
         for subtask in subtasks:
             place = link.source, subtask, query.id, link.id
-            region.workers.send(subtask, m.SampleRecords(*place, query.limit, query.seconds))
+            region.workers.send_to(*place[:2], m.SampleRecords(*place, query.limit, query.seconds))
 
     def _find_link(self, query: RecordQuery) -> tuple[Region, Link] | None:
         """Return the link that a query names; None if the query was refused."""

@@ -40,6 +40,8 @@ class WorkerConnection:
         self.address: str | None = None
         #: Whether all tasks of the worker are open.
         self.ready = False
+        #: Whether another worker takes its place, so that its end is no failure.
+        self.retired = False
         self._outbox = Outbox()
         #: The time of the worker's last message or heartbeat, and the time of the last report of
         #: its task loop, in seconds.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import astuple
 from functools import partial
 
@@ -42,6 +42,7 @@ class WorkerPool:
         system: starts processes and serves connections.
         loop: the event loop of the attempt. The loss of a worker ends it.
         receive: called in the loop with the slot of a worker and each message of the worker.
+        lost: called in the loop when the worker of a slot is lost.
     """
 
     def __init__(
@@ -50,11 +51,13 @@ class WorkerPool:
         system: System,
         loop: AttemptLoop,
         receive: Callable[[int, m.Message], None],
+        lost: Callable[[int, WorkerLost], None],
     ) -> None:
         self._deployment = deployment
         self._system = system
         self._loop = loop
         self._receive = receive
+        self._lost = lost
         self._tasks = frozenset(deployment.plan.tasks())
         self._token = secrets.token_bytes(32)
         self._admission = Admission(self._token)
@@ -75,25 +78,50 @@ class WorkerPool:
         Raise `OSError` if a process cannot be started; `WorkersNotStarted` in a job that can
         continue with fewer.
         """
-        transport, launcher = self._system.transport, self._system.launcher
         name, slots = f"jm.{self._deployment.number}", self._deployment.plan.slots
-        self._address = await transport.listen(name, self._serve, nursery)
+        self._address = await self._system.transport.listen(name, self._serve, nursery)
         for slot in range(slots):
-            spec = self._spec(self._address, slot)
             try:
-                handle = await launcher.launch(spec)
+                await self._launch(slot)
             except OSError as error:
                 if not self._deployment.config.restart_reactive:
                     raise
                 # The system would refuse the others, too.
                 text = f"{slots - slot} of {slots} workers could not be started: {error}"
                 raise WorkersNotStarted(text, self._region, slots - slot) from error
-            worker = WorkerConnection(handle, spec, self._system.clock())
-            self._workers[slot] = worker
-            self._loop.spawn(self._watch_process, slot, worker)
         self._launched.set()
         self._report_not_started()
         self._loop.spawn(self._watch_heartbeats)
+
+    async def _launch(self, slot: int) -> None:
+        spec = self._spec(self._address, slot)
+        handle = await self._system.launcher.launch(spec)
+        worker = self._workers[slot] = WorkerConnection(handle, spec, self._system.clock())
+        self._loop.spawn(self._watch_process, slot, worker)
+
+    async def end(self, slots: Iterable[int]) -> None:
+        """End the workers of some slots at once, and wait until they have ended.
+
+        They do not count as lost. The wait takes at most `KILL_SECONDS`.
+        """
+        workers = [self._workers[slot] for slot in slots]
+        for worker in workers:
+            worker.retired = True
+        await _end([worker.handle for worker in workers])
+
+    async def replace(self, slots: Collection[int], deployment: Deployment) -> None:
+        """Start new workers in some slots, whose workers have ended.
+
+        Raise `OSError` if a process cannot be started.
+
+        Arguments:
+            slots: the slots.
+            deployment: the deployment of the new workers.
+        """
+        self._deployment = deployment
+        self._admission.expect(2 * len(slots))
+        for slot in slots:
+            await self._launch(slot)
 
     def adopt(self, workers: Sequence[RejoinedWorker]) -> None:
         """Continue with the workers of an earlier JobManager, and watch them from now on.
@@ -205,6 +233,10 @@ class WorkerPool:
         """Send a message to one worker."""
         self._workers[slot].send(message)
 
+    def send_to(self, chain: int, subtask: int, message: m.Message) -> None:
+        """Send a message to the worker that runs a task."""
+        self.send(self._deployment.plan.slot_of(chain, subtask), message)
+
     def send_all(self, message: m.Message) -> None:
         """Send a message to all workers."""
         for worker in self._workers.values():
@@ -235,15 +267,17 @@ class WorkerPool:
     # ---- watching
 
     async def _watch_process(self, slot: int, worker: WorkerConnection) -> None:
-        self._lose(slot, await worker.died())
+        self._lose(slot, worker, await worker.died())
 
-    def _lose(self, slot: int, lost: WorkerLost) -> None:
+    def _lose(self, slot: int, worker: WorkerConnection, lost: WorkerLost) -> None:
         """Report that a worker is lost, or that it could not be started."""
-        if self._deployment.config.restart_reactive and self._workers[slot].address is None:
+        if worker.retired:
+            return
+        if self._deployment.config.restart_reactive and worker.address is None:
             self._not_started[slot] = lost
             self._report_not_started()
         else:
-            self._loop.post_failure(lost)
+            self._loop.post(partial(self._lost, slot, lost))
 
     def _report_not_started(self) -> None:
         """Report the workers that could not be started, when it is known of each."""
@@ -269,7 +303,7 @@ class WorkerPool:
                     worker.excuse(now - wake, now)
                 elif worker.silent_for(now) > limit:
                     missing = "has sent no heartbeat" if worker.address else "has not connected"
-                    self._lose(slot, worker.lost(f"{missing} for {limit:g} s"))
+                    self._lose(slot, worker, worker.lost(f"{missing} for {limit:g} s"))
 
     # ---- connections
 
@@ -278,7 +312,7 @@ class WorkerPool:
         frames = await self._admission.admit(stream)
         if frames is None:
             return
-        slot: int | None = None
+        slot, worker = -1, None
         how, disconnected = "lost its connection", True
         try:
             while (frame := await frames.receive()) is not None:
@@ -286,18 +320,19 @@ class WorkerPool:
                 if isinstance(message, m.Heartbeat):
                     self.note_heartbeat(message)
                     continue
-                if slot is None:
-                    slot = await self._admit(message, frames)
-                    if slot is None:
+                if worker is None:
+                    worker = await self._admit(message, frames)
+                    if worker is None:
                         return
-                self._workers[slot].contacted(self._system.clock())
-                self._loop.post(partial(self._handle, slot, message))
+                    slot = worker.spec.worker
+                worker.contacted(self._system.clock())
+                self._loop.post(partial(self._handle, slot, worker, message))
         except ProtocolError as error:
             how, disconnected = f"sent a message that cannot be understood: {error}", False
         except (trio.BrokenResourceError, OSError):
             pass
-        if slot is not None:
-            self._loop.post_failure(self._workers[slot].lost(how, disconnected=disconnected))
+        if worker is not None:
+            self._lose(slot, worker, worker.lost(how, disconnected=disconnected))
 
     async def _serve_adopted(self, slot: int, frames: Frames) -> None:
         """Serve the connection for messages of an adopted worker."""
@@ -308,21 +343,22 @@ class WorkerPool:
             try:
                 while (frame := await frames.receive()) is not None:
                     worker.contacted(self._system.clock())
-                    self._loop.post(partial(self._handle, slot, m.decode(frame)))
+                    self._loop.post(partial(self._handle, slot, worker, m.decode(frame)))
             except ProtocolError as error:
                 how, disconnected = f"sent a message that cannot be understood: {error}", False
             except (trio.BrokenResourceError, OSError):
                 pass
             nursery.cancel_scope.cancel()
-        self._loop.post_failure(worker.lost(how, disconnected=disconnected))
+        self._lose(slot, worker, worker.lost(how, disconnected=disconnected))
 
     def note_heartbeat(self, message: m.Heartbeat) -> None:
         """Record that a worker of this attempt has sent a heartbeat."""
-        if message.attempt == self._deployment.number and message.worker in self._workers:
-            self._workers[message.worker].contacted(self._system.clock())
+        worker = self._workers.get(message.worker)
+        if worker is not None and message.attempt == worker.spec.attempt:
+            worker.contacted(self._system.clock())
 
-    async def _admit(self, message: m.Message, frames: Frames) -> int | None:
-        """Check the first message of a worker, and return the worker's slot.
+    async def _admit(self, message: m.Message, frames: Frames) -> WorkerConnection | None:
+        """Check the first message of a worker, and return the worker.
 
         Return None to refuse a worker of another attempt. Raise `ProtocolError` if the attempt has
         no such slot.
@@ -337,18 +373,27 @@ class WorkerPool:
         worker = self._workers.get(message.worker)
         if worker is None:
             raise ProtocolError(f"there is no worker {message.worker}")
+        if message.attempt != worker.spec.attempt:
+            return None  # a worker of this slot that was replaced before it had connected
         self._loop.spawn(worker.write, frames)
-        return message.worker
+        return worker
 
-    def _handle(self, slot: int, message: m.Message) -> None:
-        self._check_task(slot, message)
-        self._receive(slot, message)
+    def _handle(self, slot: int, worker: WorkerConnection, message: m.Message) -> None:
+        if not worker.retired:
+            self._check_task(slot, message)
+            self._receive(slot, message)
 
     def _check_task(self, slot: int, message: m.Message) -> None:
         """Raise `ProtocolError` for a message of a task that its worker does not run."""
         chain, subtask = getattr(message, "chain", -1), getattr(message, "subtask", slot)
         # A failure of the worker itself has no task, and -1 as its chain.
-        if subtask != slot or (chain != -1 and (chain, subtask) not in self._tasks):
+        if chain == -1:
+            runs_it = subtask == slot
+        else:
+            runs_it = (chain, subtask) in self._tasks and (
+                self._deployment.plan.slot_of(chain, subtask) == slot
+            )
+        if not runs_it:
             raise ProtocolError(
                 f"worker {slot} sent a {type(message).__name__} of a task that it does not run"
             )

@@ -14,6 +14,7 @@ from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.metrics import FIRST_EVENT_TIME
 from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, watermark_text
 from penstock.runtime.control.messages import Metrics
+from penstock.runtime.jobmanager.reporting.begun_tasks import BegunTasks
 from penstock.runtime.jobmanager.reporting.job_events import JobWarning
 
 #: The smallest and the largest time between 2001 and 2096, in seconds since the epoch.
@@ -74,16 +75,16 @@ class EventTimeReports:
         #: The operators whose event times were examined.
         self._examined: set[str] = set()
 
-    def begin_attempt(self, plan: ExecutionGraph) -> None:
-        """Forget what the last attempt of a region, or of the job, has reported.
+    def begin_attempt(self, begun: BegunTasks) -> None:
+        """Forget what the last attempt of some tasks has reported.
 
         Arguments:
-            plan: the execution graph, in which the chains of the region run.
+            begun: the tasks, which begin a new attempt.
         """
-        self._plan = plan
-        uids, chains = plan.uids(), {chain.id for chain in plan.running_chains}
-        self._progress = {key: one for key, one in self._progress.items() if key[0] not in uids}
-        self._holders = {key: one for key, one in self._holders.items() if key[0] not in chains}
+        self._plan = begun.plan
+        progress, holders = self._progress.items(), self._holders.items()
+        self._progress = {key: one for key, one in progress if not begun.has_operator(*key)}
+        self._holders = {key: one for key, one in holders if not begun.has_task(*key)}
 
     def update(self, metrics: Metrics, now: float) -> list[JobWarning]:
         """Record the metrics of a worker, and return the warnings that are due.

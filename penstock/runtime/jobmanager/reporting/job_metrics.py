@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.runtime.control.messages import Metrics
+from penstock.runtime.jobmanager.reporting.begun_tasks import BegunTasks
 from penstock.runtime.jobmanager.reporting.metric_totals import MetricTotals
 
 
@@ -40,27 +41,26 @@ class JobMetrics:
         #: first chain of its region, and its slot.
         self.peaks: dict[tuple[int, int], int] = {}
 
-    def begin_attempt(self, plan: ExecutionGraph) -> None:
-        """Keep only the sums of what the last attempt of a region, or of the job, has reported.
+    def begin_attempt(self, begun: BegunTasks) -> None:
+        """Keep only the sums of what the last attempt of some tasks has reported.
 
         Arguments:
-            plan: the execution graph, in which the chains of the region run.
+            begun: the tasks, which begin a new attempt.
         """
-        self._plan = plan
-        uids = plan.uids()
-        totals = self._totals()
-        self._before |= {uid: total for uid, total in totals.items() if uid in uids}
-        self._operators = {
-            key: value for key, value in self._operators.items() if key[0] not in uids
-        }
-        chains = {chain.id for chain in plan.running_chains}
-        self._tasks = {key: value for key, value in self._tasks.items() if key[0] not in chains}
-        for link in plan.links:
-            if link.target in chains:
-                self._back_edges.pop(link.id, None)
-        for uid in uids:
-            self._watermarks.pop(uid, None)
-        self._metrics.begin_attempt(uids)
+        self._plan = begun.plan
+        for (uid, subtask), (records_in, records_out) in [*self._operators.items()]:
+            if begun.has_operator(uid, subtask):
+                before_in, before_out = self._before.get(uid, (0, 0))
+                self._before[uid] = (before_in + records_in, before_out + records_out)
+                del self._operators[uid, subtask]
+                self._watermarks.get(uid, {}).pop(subtask, None)
+        self._tasks = {task: one for task, one in self._tasks.items() if not begun.has_task(*task)}
+        for link in begun.plan.links:
+            channels = self._back_edges.get(link.id, {})
+            for source, target in [*channels]:
+                if begun.has_task(link.target, target):
+                    del channels[source, target]
+        self._metrics.begin_attempt(begun)
 
     def update(self, plan: ExecutionGraph, metrics: Metrics) -> None:
         """Add the metrics that a worker has reported.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from penstock.dataflow.config import JobConfig, RuntimeExecutionMode
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.runtime.control.messages import Metrics
+from penstock.runtime.jobmanager.reporting.begun_tasks import BegunTasks
 from penstock.runtime.jobmanager.reporting.event_time_reports import EventTimeReports
 from penstock.runtime.jobmanager.reporting.job_events import JobWarning
 from penstock.runtime.jobmanager.reporting.job_metrics import JobMetrics
@@ -28,15 +31,19 @@ class MetricReports:
         window_seconds = config.straggler_window_seconds
         self._stragglers = StragglerReports(plan, config.straggler_factor, window_seconds)
 
-    def begin_attempt(self, plan: ExecutionGraph) -> None:
-        """Begin an attempt of a region, or of the job. Its tasks count from 0.
+    def begin_attempt(
+        self, plan: ExecutionGraph, tasks: Collection[tuple[int, int]] | None = None
+    ) -> None:
+        """Begin an attempt of some tasks, which count from 0.
 
         Arguments:
-            plan: the execution graph, in which the chains of the region run.
+            plan: the execution graph, in which the chains of a region run.
+            tasks: the tasks; None for all tasks of the region.
         """
-        self.metrics.begin_attempt(plan)
-        self._event_time.begin_attempt(plan)
-        self._stragglers.begin_attempt(plan)
+        begun = BegunTasks(plan, tasks)
+        self.metrics.begin_attempt(begun)
+        self._event_time.begin_attempt(begun)
+        self._stragglers.begin_attempt(begun)
 
     def update(self, plan: ExecutionGraph, metrics: Metrics, now: float) -> list[JobWarning]:
         """Add the metrics that a worker has reported, and return the warnings that are due.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.dataflow.metrics import MetricPath, names_of, plain_number
+from penstock.runtime.jobmanager.reporting.begun_tasks import BegunTasks
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,16 @@ class MetricTotals:
         #: The sums over all earlier attempts. They contain no gauges.
         self._before: dict[_Id, Any] = {}
 
-    def begin_attempt(self, uids: Collection[str]) -> None:
-        """Add the values of some operators, whose attempt is over, to the sums."""
-        for id, values in self._values.items():
-            if id.kind != "gauge" and id.uid in uids:
+    def begin_attempt(self, begun: BegunTasks) -> None:
+        """Add the values of some tasks, whose attempt is over, to the sums."""
+        for id, values in [*self._values.items()]:
+            over = [values.pop(one) for one in [*values] if begun.has_operator(id.uid, one)]
+            if over and id.kind != "gauge":
                 earlier = [self._before[id]] if id in self._before else []
-                total = _combined(id.kind, values.values(), earlier)
+                total = _combined(id.kind, over, earlier)
                 self._before[id] = [total[0], 0.0] if id.kind == "meter" else total
-        self._values = {id: values for id, values in self._values.items() if id.uid not in uids}
+            if not values:
+                del self._values[id]
 
     def update(self, rows: Iterable[list[Any]]) -> None:
         """Record the metrics in a message of a worker."""

@@ -14,6 +14,7 @@ from typing import Any
 from penstock.dataflow.graph.execution_graph import Chain, ExecutionGraph, Link
 from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.runtime.control.messages import Metrics
+from penstock.runtime.jobmanager.reporting.begun_tasks import BegunTasks
 from penstock.runtime.jobmanager.reporting.job_events import StragglerFound
 from penstock.runtime.jobmanager.reporting.stragglers import (
     Cause,
@@ -89,11 +90,10 @@ class StragglerReports:
         #: The last window in which each straggler was found, by task and cause.
         self._found: dict[tuple[Task, Cause], int] = {}
 
-    def begin_attempt(self, plan: ExecutionGraph) -> None:
-        """Forget the figures of the chains that run in a graph, because their tasks start again."""
-        self._plan = plan
-        chains = {chain.id for chain in plan.running_chains}
-        self._tasks = {task: one for task, one in self._tasks.items() if task[0] not in chains}
+    def begin_attempt(self, begun: BegunTasks) -> None:
+        """Forget the figures of some tasks, because they start again."""
+        self._plan = begun.plan
+        self._tasks = {task: one for task, one in self._tasks.items() if not begun.has_task(*task)}
         if not self._tasks:
             self._began = None
 

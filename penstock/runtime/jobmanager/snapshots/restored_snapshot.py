@@ -60,9 +60,8 @@ class RestoredSnapshot:
             for info in plan.operators
             if before.get(info.uid, info.parallelism) != info.parallelism
         }
-        for chain in plan.running_chains:
-            if slot >= chain.parallelism:
-                continue
+        for number, subtask in plan.tasks_of(slot):
+            chain = plan.chains[number]
             mine: list[Any] = []
             for node in chain.root.walk():
                 info = node.operator
@@ -75,23 +74,23 @@ class RestoredSnapshot:
                 if not changed:
                     # If the parallelism has changed, each task gets all handles, and selects its
                     # key groups and its records of the logs.
-                    handles = [part for h in handles for part in _own_part(h, slot)]
+                    handles = [part for h in handles for part in _own_part(h, subtask)]
                 if info.uid in self.manifest.enumerators:
-                    splits = assigned_splits(self.manifest, info.uid, info.parallelism)[slot]
-                    first, *others = handles or [OperatorHandle(info.uid, slot)]
+                    splits = assigned_splits(self.manifest, info.uid, info.parallelism)[subtask]
+                    first, *others = handles or [OperatorHandle(info.uid, subtask)]
                     handles = [replace(first, small=splits)]
                     handles += [replace(other, small=None) for other in others]
                 for handle in handles:
                     producers = {log.producer for log in handle.logs} & changed_uids
                     mine.append([folder, handle.to_wire(), changed, sorted(producers), version])
             if mine:
-                result[f"{chain.id}:{slot}"] = mine
+                result[f"{chain.id}:{subtask}"] = mine
         return result
 
 
-def _own_part(handle: OperatorHandle, slot: int) -> Iterator[OperatorHandle]:
+def _own_part(handle: OperatorHandle, subtask: int) -> Iterator[OperatorHandle]:
     """Yield the part of a handle that a task restores if the parallelism has not changed."""
-    if handle.subtask == slot:
+    if handle.subtask == subtask:
         yield handle
     elif (state := handle.operator_state) is not None and any(
         entry.mode is StateMode.UNION for entry in state.states

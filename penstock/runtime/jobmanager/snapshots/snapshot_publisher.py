@@ -264,8 +264,9 @@ class SnapshotPublisher:
         return None if newest is None else RestoredSnapshot(newest, self.store.files.paths)
 
     def restored(self, uids: frozenset[str]) -> None:
-        """Let retention remove the snapshot from which a region has restarted."""
-        self._restoring.pop(uids, None)
+        """Let retention remove the snapshots from which operators have restarted."""
+        held = self._restoring.items()
+        self._restoring = {some: number for some, number in held if not some <= uids}
 
     def _newest_own(self) -> Manifest | None:
         """Check the files of the newest snapshot of the lineage, and return its manifest.

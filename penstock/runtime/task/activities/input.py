@@ -65,7 +65,9 @@ class ChannelInput(Activity):
     def _receive(self, channel: InputChannel | None, element: Element) -> None:
         """Handle an element of a channel; None for replayed records of the task's source."""
         if isinstance(element, EncodedBatch):
-            element = self._decode(element.payload)
+            begin, element = element.begin, self._decode(element.payload)
+            if begin:
+                element = element.slice(begin)
         if isinstance(element, RecordBatch):
             if self._keys.wanted and channel is not None:
                 self._keys.sample(channel.id.link, element)

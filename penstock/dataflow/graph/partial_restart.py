@@ -1,0 +1,134 @@
+"""Decide which tasks restart with a failed one, and whether the others can continue. Sans-IO.
+
+A failed task restarts with the tasks from which it gets records, back to the sources. (Carbone et
+al. 2015, section 4.4 and figure 4.) These tasks also send records to tasks that continue, which
+have processed some of them. So they must send the same records in the same order again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from penstock.dataflow.graph.execution_graph import ChannelId, ExecutionGraph
+from penstock.dataflow.graph.job_graph import Partitioning
+
+Task = tuple[int, int]
+
+#: The partitionings that depend on the record only. The others depend on how many records there
+#: were before, or on chance.
+_BY_RECORD = {
+    Partitioning.FORWARD,
+    Partitioning.HASH,
+    Partitioning.BROADCAST,
+    Partitioning.GLOBAL,
+    Partitioning.CUSTOM,
+}
+
+
+class PartialRestarts:
+    """The restarts of single tasks of an execution graph without loops.
+
+    Arguments:
+        plan: the execution graph.
+
+    Example:
+        >>> from penstock import StreamExecutionEnvironment
+        >>> from penstock.dataflow.graph.compile import compile_graph
+        >>> env = StreamExecutionEnvironment.get_execution_environment()
+        >>> _ = env.set_parallelism(2)
+        >>> _ = env.from_sequence(1, 9).key_by(lambda n: n % 2).count().print()
+        >>> restarts = PartialRestarts(compile_graph(env.graph, env.config))
+        >>> sorted(restarts.with_upstream([(1, 0)]))
+        [(0, 0), (0, 1), (1, 0)]
+        >>> restarts.why_not({(0, 0), (0, 1), (1, 0)}) is None
+        True
+    """
+
+    def __init__(self, plan: ExecutionGraph) -> None:
+        self._plan = plan
+        running = {chain.id for chain in plan.running_chains}
+        self._channels = [
+            channel
+            for link in plan.links
+            if link.target in running
+            for channel in plan.channels(link)
+        ]
+        self._upstream: dict[Task, set[Task]] = {task: set() for task in plan.tasks()}
+        for channel in self._channels:
+            self._upstream[self.receiver(channel)].add(self.sender(channel))
+        self._outputs = Counter((one.link, one.source) for one in self._channels)
+        self._reasons: dict[int, str | None] = {}
+
+    def sender(self, channel: ChannelId) -> Task:
+        """Return the task that sends into a channel."""
+        return self._plan.links[channel.link].source, channel.source
+
+    def receiver(self, channel: ChannelId) -> Task:
+        """Return the task that receives from a channel."""
+        return self._plan.links[channel.link].target, channel.target
+
+    def with_upstream(self, tasks: Iterable[Task]) -> frozenset[Task]:
+        """Return some tasks and all tasks whose records reach them."""
+        found: set[Task] = set()
+        left = [*tasks]
+        while left:
+            task = left.pop()
+            if task not in found:
+                found.add(task)
+                left += self._upstream[task]
+        return frozenset(found)
+
+    def why_not(self, restarted: Iterable[Task]) -> str | None:
+        """Return why tasks cannot restart while the others continue; None if they can.
+
+        Arguments:
+            restarted: the tasks, with all tasks upstream of them.
+        """
+        restarted = frozenset(restarted)
+        if restarted.issuperset(self._upstream):
+            return "each task sends records to the failed one"
+        for channel in self._channels:
+            crosses = self.sender(channel) in restarted and self.receiver(channel) not in restarted
+            if crosses and (reason := self._why_not_again(channel)) is not None:
+                return reason
+        return None
+
+    def sends_again(self, restarted: Iterable[Task]) -> frozenset[Task]:
+        """Return the sources among restarted tasks whose records others have processed."""
+        restarted = frozenset(restarted)
+        crossing = [
+            self.sender(channel)
+            for channel in self._channels
+            if self.sender(channel) in restarted and self.receiver(channel) not in restarted
+        ]
+        chains = self._plan.chains
+        return frozenset(task for task in self.with_upstream(crossing) if chains[task[0]].is_source)
+
+    def _why_not_again(self, channel: ChannelId) -> str | None:
+        """Return why a restarted task may send other records into a channel than before."""
+        link = self._plan.links[channel.link]
+        by_record = link.partitioning in _BY_RECORD
+        if not by_record and self._outputs[channel.link, channel.source] > 1:
+            name = self._plan.chains[link.source].name
+            return f"{name} distributes its records by {link.partitioning.value}"
+        return self._why_other_records(link.source)
+
+    def _why_other_records(self, chain: int) -> str | None:
+        """Return why tasks of a chain may emit other records after a restart; None if they do not.
+
+        The order of records from several channels is not known. A single channel has one order.
+        """
+        if chain not in self._reasons:
+            self._reasons[chain] = self._find_reason(chain)
+        return self._reasons[chain]
+
+    def _find_reason(self, chain: int) -> str | None:
+        found = self._plan.chains[chain]
+        for node in found.walk():
+            if not node.operator.spec.replays:
+                return f"the order of the records of {node.operator.name} may change"
+        inputs = [one for one in self._channels if self.receiver(one)[0] == chain]
+        if len(inputs) > found.parallelism:
+            return f"the order of the records that reach {found.name} may change"
+        return next(filter(None, map(self._why_not_again, inputs)), None)
