@@ -3,7 +3,6 @@
     python -m tests.simulation.engine_mutants --seeds 200
 
 It prints after how many seeds each is caught, and by which check. `make simulate-mutants` runs it.
-Mutants of partial recovery come with partial recovery.
 """
 
 from __future__ import annotations
@@ -20,7 +19,9 @@ from typing import Any
 
 import pytest
 
+from penstock import StreamExecutionEnvironment
 from penstock.dataflow.config import CheckpointingMode, JobConfig
+from penstock.dataflow.config.restart_scope import RestartScope
 from penstock.dataflow.graph import batch_mode
 from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.runtime.control import messages
@@ -36,6 +37,7 @@ from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.recorded_channel import RecordedChannel
+from penstock.runtime.network.resumable_channel import ResumableChannel
 from penstock.runtime.operators import registry
 from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
 from penstock.runtime.operators.source_input import SourceInput
@@ -73,6 +75,8 @@ from penstock.snapshot.storage.manifest_publisher import ManifestPublisher
 from penstock.snapshot.storage.retention import Retention
 from penstock.testing.simulation import FAULTS
 from tests.simulation import run_program
+from tests.simulation.random_jobs import settings
+from tests.simulation.random_jobs.job import FiniteJob
 from tests.simulation.random_jobs.runner import CaseResult, run_case
 
 #: The number of seeds within which each mutant must be caught.
@@ -431,7 +435,62 @@ def continues_batch_jobs(patch: Patch) -> None:
     patch.setattr(jobmanager, "checkpoint_interval", lambda config, settings: 0.02)
 
 
+# ---- partial recovery
+
+
+def _restarts_single_tasks(patch: Patch) -> None:
+    """Let all programs restart single tasks, and send records by their keys only."""
+    patch.setattr(settings, "RestartScope", [RestartScope.TASK])
+    build = FiniteJob.build
+
+    def build_by_key(self: FiniteJob, env: StreamExecutionEnvironment, fuse: bool) -> None:
+        build(replace(self, spread="", apart=False), env, fuse)
+
+    patch.setattr(FiniteJob, "build", build_by_key)
+
+
+def processes_again(patch: Patch) -> None:
+    """Process the records again that restarted tasks send again."""
+    _restarts_single_tasks(patch)
+    restarts = ResumableChannel.sender_restarts
+
+    def sender_restarts(self: ResumableChannel, number: int, caught_up: Callable[[], None]) -> None:
+        restarts(self, number, caught_up)
+        self.repeated = 0
+
+    patch.setattr(ResumableChannel, "sender_restarts", sender_restarts)
+
+
+def counts_from_aborted(patch: Patch) -> None:
+    """Count from the newest barrier, although its snapshot was aborted."""
+    _restarts_single_tasks(patch)
+    restarts = ResumableChannel.sender_restarts
+
+    def sender_restarts(self: ResumableChannel, number: int, caught_up: Callable[[], None]) -> None:
+        restarts(self, [*self._taken_at][-1], caught_up)
+
+    patch.setattr(ResumableChannel, "snapshot_aborted", lambda self, number: None)
+    patch.setattr(ResumableChannel, "sender_restarts", sender_restarts)
+
+
+#: Shapes whose only shuffle sends records by their keys.
+BY_KEY = ("states", "event timers")
+
 MUTANTS = {
+    "duplicates": Mutant(
+        "A task processes records again that restarted tasks send again.",
+        processes_again,
+        EXACT,
+        BY_KEY,
+        ("kill",),
+    ),
+    "aborted barrier": Mutant(
+        "A task drops as many records as it has taken since an aborted snapshot.",
+        counts_from_aborted,
+        EXACT,
+        BY_KEY,
+        ("kill",),
+    ),
     "early broadcast": Mutant(
         "A task sends a barrier on before it has it on all channels.", broadcasts_early, EXACT
     ),

@@ -78,7 +78,7 @@ def _broadcast_state(env: StreamExecutionEnvironment, stream: DataStream) -> Dat
     return stream.rebalance().connect(seen).process(SeenByAll())
 
 
-def _keyed_broadcast_state(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+def keyed_broadcast_state(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
     seen = stream.map(lambda i: i).broadcast(SEEN)
     return stream.key_by(lambda i: i % KEYS).connect(seen).process(KeyedSeenByAll())
 
@@ -98,7 +98,7 @@ KINDS: dict[str, Build] = {
     "logs of a wide loop": _shape("wide loop"),
     "two inputs": _shape("two inputs"),
     "broadcast state": _broadcast_state,
-    "keyed broadcast state": _keyed_broadcast_state,
+    "keyed broadcast state": keyed_broadcast_state,
 }
 #: The kinds of which the few seeds restore logs, too.
 WITH_LOGS = {
@@ -163,7 +163,7 @@ def test_a_snapshot_is_restored_with_fewer_slots_and_with_more(
 
 @pytest.mark.parametrize("how", ["lose slot", "lose slots"])
 def test_so_is_a_snapshot_of_two_regions(how: str) -> None:
-    simulation = _simulation(_keyed_broadcast_state, MODES[0], apart=True)
+    simulation = _simulation(keyed_broadcast_state, MODES[0], apart=True)
     wanted = ["fewer slots", "more slots"]
     happened = _lose_slots(simulation, wanted, how)
     assert all(happened[one] for one in wanted), happened

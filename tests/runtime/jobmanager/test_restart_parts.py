@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from penstock import GeneratorSource, StreamExecutionEnvironment, WatermarkStrategy
+from penstock.dataflow.config import CheckpointingMode, RuntimeExecutionMode
 from penstock.dataflow.config.restart_scope import RestartScope
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
@@ -70,6 +72,63 @@ def test_a_job_that_cannot_restart_by_regions_says_why(env, options, reason):
     regions, notes = chosen(env, **options)
     assert len(regions) == 1
     assert notes == [f"restart_scope is region, but the job restarts as a whole: {reason}"]
+
+
+def test_tasks_that_restart_alone_have_slots_of_their_own():
+    env = environment(2, scope=RestartScope.TASK).set_parallelism(2)
+    assert chosen(env) == ([[0, 1], [2, 3]], [])
+    plan = compile_graph(env._graph, env.config)
+    code = JobCode(env._graph, env.config)
+    regions = choose_regions(code, plan, True, real_system(), lambda _: None)
+    assert [(region.isolated, region.slots) for region in regions] == [(True, 4), (True, 4)]
+
+
+def _changed(env: StreamExecutionEnvironment, **settings: Any) -> StreamExecutionEnvironment:
+    for name, value in settings.items():
+        setattr(env.config, name, value)
+    return env
+
+
+def _with_loop() -> StreamExecutionEnvironment:
+    env = environment(0, scope=RestartScope.TASK)
+    loop = env.from_collection([3]).iterate()
+    loop.close_with(loop.map(lambda n: n - 1).filter(lambda n: n > 0))
+    return env
+
+
+@pytest.mark.parametrize(
+    ("env", "reason"),
+    [
+        (
+            _changed(environment(1), runtime_mode=RuntimeExecutionMode.BATCH),
+            "it runs in batch mode",
+        ),
+        (
+            _changed(environment(1), checkpointing_mode=CheckpointingMode.UNALIGNED),
+            "the checkpointing mode is unaligned",
+        ),
+        (
+            _changed(environment(1), restart_reactive=True),
+            "restart_reactive changes the number of its workers",
+        ),
+        (environment(1, aligned=True), "its sources align their watermarks"),
+        (_with_loop(), "it has a loop"),
+    ],
+)
+def test_a_job_whose_tasks_cannot_restart_alone_says_why(env, reason):
+    env.config.restart_scope = RestartScope.TASK
+    regions, notes = chosen(env)
+    assert len(regions) == 1
+    assert notes == [f"restart_scope is task, but the job restarts as a whole: {reason}"]
+
+
+def test_then_its_regions_restart_alone():
+    env = _changed(environment(2, scope=RestartScope.TASK), restart_reactive=True)
+    reason = "restart_reactive changes the number of its workers"
+    assert chosen(env) == (
+        [[0, 1], [2, 3]],
+        [f"restart_scope is task, but regions restart as a whole: {reason}"],
+    )
 
 
 def test_the_tasks_of_a_region_are_those_of_its_chains():

@@ -480,6 +480,21 @@ def test_no_checkpoint_begins_while_all_tasks_are_lost() -> None:
     assert handle(c, S_BACK) == [InjectBarriers(200, SnapshotKind.CHECKPOINT)]
 
 
+def test_no_checkpoint_begins_while_lost_tasks_send_records_to_others_again() -> None:
+    c = with_one_snapshot()
+    assert handle(c, TasksLost(frozenset("s"), alone=False), Tick(50.0)) == []
+    assert c.next_tick() is None
+    assert handle(c, S_BACK) == [InjectBarriers(200, SnapshotKind.CHECKPOINT)]
+    assert c.members == {"s", "t"}
+
+
+def test_if_their_region_restarts_as_a_whole_the_others_go_on() -> None:
+    c = with_one_snapshot()
+    handle(c, TasksLost(frozenset("s"), alone=False), S_LOST)
+    assert handle(c, Tick(50.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
+    assert c.members == {"t"}
+
+
 def test_tasks_that_are_lost_while_the_manifest_is_written_have_their_part_in_it() -> None:
     c = coordinator()
     handle(c, Tick(10.0), *acknowledge(1))
@@ -547,6 +562,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.stopping = False
         self.kinds: dict[int, SnapshotKind] = {}
         self.lost: set[str] = set()
+        self.awaited = set[str]()
         self.members: set[str] = set()
         self.has_whole = False
         self.held: list[int] = []
@@ -573,7 +589,7 @@ class AnyOrder(RuleBasedStateMachine):
                 self.kinds[number] = kind
                 self.in_flight, self.acknowledged = number, set()
                 self.members = set(self.tasks) - self.lost
-                assert self.members
+                assert self.members and not self.awaited
                 if self.lost:
                     assert self.has_whole and kind is SnapshotKind.CHECKPOINT
             case PublishSnapshot(number):
@@ -660,18 +676,21 @@ class AnyOrder(RuleBasedStateMachine):
             self.ended.add(task)
             self.handle(TaskInputEnded(task))
 
-    @rule(task=st.sampled_from(tasks))
-    def lose(self, task: str) -> None:
+    @rule(task=st.sampled_from(tasks), alone=st.booleans())
+    def lose(self, task: str, alone: bool) -> None:
         if task not in self.lost:
             self.lost.add(task)
             self.ended.discard(task)
-            self.handle(TasksLost(frozenset([task])))
+            if not alone:
+                self.awaited.add(task)
+            self.handle(TasksLost(frozenset([task]), alone))
 
     @precondition(lambda self: self.lost)
     @rule(data=st.data())
     def bring_back(self, data: st.DataObject) -> None:
         task = data.draw(st.sampled_from(sorted(self.lost)))
         self.lost.discard(task)
+        self.awaited.discard(task)
         numbers = range(self.next_number, self.next_number + 10)
         self.next_number += 10
         self.handle(TasksReturned(frozenset([task]), numbers))

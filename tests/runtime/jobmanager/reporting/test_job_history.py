@@ -20,6 +20,7 @@ from penstock.runtime.jobmanager.job_clients import AttachedClient
 from penstock.runtime.jobmanager.job_settings import JobOutcome
 from penstock.runtime.jobmanager.process import MAX_BEHIND, JobServer
 from penstock.runtime.jobmanager.reporting import job_history
+from penstock.runtime.jobmanager.reporting.begun_tasks import BegunTasks
 from penstock.runtime.jobmanager.reporting.job_events import (
     Committed,
     JobFinished,
@@ -91,7 +92,7 @@ def test_metrics_of_attempts_that_are_over_are_added_up():
     plan = compile_graph(env._graph, env.config)
     metrics = JobMetrics(plan)
     for attempt in range(1, 501):
-        metrics.begin_attempt(plan)
+        metrics.begin_attempt(BegunTasks(plan))
         for seen in (1, 2):
             row = ["texts", 0, seen, 2 * seen, None, False]
             metrics.update(plan, Metrics(0, [row], [], [], [], 5, attempt))

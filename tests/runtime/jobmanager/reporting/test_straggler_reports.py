@@ -11,6 +11,7 @@ from penstock import CoMapFunction, StreamExecutionEnvironment
 from penstock.connectors import GeneratorSource
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.runtime.control.messages import Metrics, decode, encode
+from penstock.runtime.jobmanager.reporting.begun_tasks import BegunTasks
 from penstock.runtime.jobmanager.reporting.job_events import StragglerFound
 from penstock.runtime.jobmanager.reporting.straggler_reports import (
     FORGOTTEN_AFTER,
@@ -56,7 +57,7 @@ class Workers:
         self.process: dict[int, list[float]] = {}
 
     def restart(self) -> None:
-        self.reports.begin_attempt(self.plan)
+        self.reports.begin_attempt(BegunTasks(self.plan))
         self.sums = {}
 
     def run(

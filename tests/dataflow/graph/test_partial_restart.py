@@ -1,0 +1,100 @@
+"""A failed task restarts with all tasks upstream, if these send the others the same again."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from penstock import DataStream, StreamExecutionEnvironment
+from penstock.dataflow.graph.compile import compile_graph
+from penstock.dataflow.graph.execution_graph import ExecutionGraph
+from penstock.dataflow.graph.partial_restart import PartialRestarts
+
+Task = tuple[int, int]
+
+
+def plan_of(
+    build: Callable[[StreamExecutionEnvironment, DataStream], DataStream],
+) -> ExecutionGraph:
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
+    build(env, env.from_sequence(1, 9)).print()
+    return compile_graph(env._graph, env.config)
+
+
+def keyed(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    return stream.key_by(lambda n: n % 2).count()
+
+
+def two_keyed(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    return keyed(env, keyed(env, stream).map(lambda pair: pair[1]))
+
+
+def reason(plan: ExecutionGraph, failed: Task) -> str | None:
+    restarts = PartialRestarts(plan)
+    return restarts.why_not(restarts.with_upstream([failed]))
+
+
+def test_a_source_restarts_alone():
+    plan = plan_of(keyed)
+    restarts = PartialRestarts(plan)
+    assert restarts.with_upstream([(0, 1)]) == {(0, 1)}
+    assert reason(plan, (0, 1)) is None
+    assert restarts.sends_again({(0, 1)}) == {(0, 1)}
+
+
+def test_a_keyed_task_restarts_with_all_sources():
+    plan = plan_of(keyed)
+    restarts = PartialRestarts(plan)
+    tasks = restarts.with_upstream([(1, 1)])
+    assert tasks == {(0, 0), (0, 1), (1, 1)}
+    assert restarts.why_not(tasks) is None
+
+
+def test_sources_whose_receivers_all_restart_need_not_send_the_same():
+    restarts = PartialRestarts(plan_of(lambda env, stream: stream.disable_chaining().map(str)))
+    tasks = restarts.with_upstream([(1, 0)])
+    assert tasks == {(0, 0), (1, 0)}
+    assert restarts.sends_again(tasks) == frozenset()
+
+
+def test_tasks_with_several_inputs_may_send_in_another_order():
+    plan = plan_of(two_keyed)
+    assert reason(plan, (0, 0)) is None
+    assert reason(plan, (1, 0)) == "the order of the records of Count may change"
+    assert reason(plan, (2, 1)) == "the order of the records of Count may change"
+
+
+def test_records_that_go_round_may_go_to_others():
+    plan = plan_of(lambda env, stream: stream.rebalance().map(str))
+    assert reason(plan, (0, 1)) == "Source: Sequence distributes its records by rebalance"
+    assert "in turn" not in str(reason(plan, (1, 0)))
+
+
+def test_if_all_tasks_restart_none_can_continue():
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
+    env.from_sequence(1, 9).global_().print().set_parallelism(1)
+    plan = compile_graph(env._graph, env.config)
+    assert reason(plan, (1, 0)) == "each task sends records to the failed one"
+
+
+@pytest.mark.parametrize("failed", [(0, 0), (1, 0)])
+def test_a_chain_of_single_channels_keeps_its_order(failed: Task):
+    plan = plan_of(lambda env, stream: keyed(env, stream.disable_chaining().map(lambda n: n)))
+    assert len(plan.chains) == 3
+    assert reason(plan, failed) is None
+
+
+def test_slots_of_an_isolated_graph():
+    plan = replace(plan_of(keyed), isolated=True)
+    assert plan.slots == 4
+    assert [plan.slot_of(*task) for task in plan.tasks()] == [0, 1, 2, 3]
+    assert plan.tasks_of(3) == [(1, 1)]
+    link = plan.links[0]
+    assert {plan.ends(channel) for channel in plan.channels(link)} == {
+        (0, 2),
+        (0, 3),
+        (1, 2),
+        (1, 3),
+    }
+    shared = replace(plan, isolated=False)
+    assert shared.slots == 2 and shared.tasks_of(1) == [(0, 1), (1, 1)]

@@ -1,0 +1,104 @@
+"""Single tasks restart while the others keep running, and lose and double nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from typing import Any
+
+import pytest
+
+from penstock import StreamExecutionEnvironment
+from penstock.dataflow.config.restart_scope import RestartScope
+from tests.processes.harness import (
+    Killer,
+    Settings,
+    committed,
+    counting_job,
+    expected_words,
+    lost_and_doubled,
+    run,
+    run_to_the_end,
+)
+from tests.processes.parts import let_all_go
+from tests.sizes import sized
+
+
+def tasks_job(settings: Settings) -> StreamExecutionEnvironment:
+    env = counting_job(settings)
+    env.config.restart_scope = RestartScope.TASK
+    return env
+
+
+def _check(settings: Settings) -> None:
+    assert lost_and_doubled(committed(settings.output), expected_words(settings)) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(sized(2, 12)))
+def test_killed_workers_restart_with_those_upstream_and_lose_and_double_nothing(tmp_path, seed):
+    settings = Settings(tmp_path, 20_000, interval_ms=30, inline_threshold=seed % 2 * 4096, parts=7)
+    killer = Killer(random.Random(seed), kills=6, gate=settings.gate)
+    result = run_to_the_end(settings, killer, job=tasks_job)
+    assert len(killer.killed) >= 6, f"seed {seed}"
+    # A kill during a restart of single tasks restarts all of them.
+    named = [restart.get("region") or "" for restart in result.restarts]
+    assert any(name.endswith(" tasks") for name in named), named
+    _check(settings)
+
+
+@pytest.mark.parametrize("seed", range(sized(1, 12)))
+def test_single_tasks_and_whole_jobs_restart_in_turns_and_lose_and_double_nothing(tmp_path, seed):
+    settings = Settings(tmp_path, 20_000, interval_ms=30, inline_threshold=0, parts=7)
+    targets = ("worker", "worker", "jobmanager", "both")
+    killer = Killer(random.Random(seed), 6, targets, after_snapshots=None, gate=settings.gate)
+    run_to_the_end(settings, killer, job=tasks_job)
+    assert len(killer.killed) >= 6, f"seed {seed}"
+    _check(settings)
+
+
+class _KillsOne:
+    """Kills the worker in a slot after a snapshot, and lets all records come afterwards."""
+
+    def __init__(self, settings: Settings, slot: int) -> None:
+        self.settings, self.slot = settings, slot
+        self.pids: list[int] = []
+        self.victims: list[int] = []
+        self.snapshots = 0
+        self.restarted: list[dict[str, Any]] = []
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        match event["event"]:
+            case "workers":
+                self.pids = event["pids"]
+            case "snapshot":
+                self.snapshots += 1
+                if self.snapshots == 2:
+                    self.victims = list(self.pids)
+                    os.kill(self.pids[self.slot], signal.SIGKILL)
+                elif self.restarted:
+                    let_all_go(self.settings.gate)
+            case "restarted":
+                self.restarted.append(event)
+            case _:
+                pass
+
+
+@pytest.mark.parametrize(
+    ("slot", "restarts"), [(1, {1}), (3, {0, 1, 3})], ids=["a source", "a keyed task"]
+)
+def test_only_the_failed_task_and_those_upstream_get_new_workers(tmp_path, slot, restarts):
+    """Slots 0 and 1 have the subtasks of the source, and slots 2 and 3 those that count."""
+    settings = Settings(tmp_path, 20_000, interval_ms=30, parts=2)
+    killer = _KillsOne(settings, slot)
+    result = run(tasks_job(settings), progress=killer)
+    changed = {
+        slot
+        for slot, (before, now) in enumerate(zip(killer.victims, killer.pids, strict=True))
+        if before != now
+    }
+    assert changed == restarts
+    assert [one["region"].rpartition(", ")[2] for one in result.restarts] == [
+        f"{len(restarts)} of 4 tasks"
+    ]
+    _check(settings)

@@ -1,0 +1,159 @@
+"""Single tasks restart while the others keep their state, and no record is lost or doubled.
+
+Goal: a failed task and those upstream of it restart from a snapshot, and the others drop what they
+have processed before. Whatever the others do with records, the output is that of an undisturbed
+run.
+
+Method: the simulated cluster kills workers at times after snapshots. Each kind of receiver is in a
+program of its own, behind sources that distribute their records in each way. The tests count the
+restarts of single tasks, so that a test that only restarts whole jobs fails.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from penstock import (
+    CoMapFunction,
+    DataStream,
+    FileSink,
+    GeneratorSource,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+    ValueStateDescriptor,
+)
+from penstock.dataflow.config.restart_scope import RestartScope
+from penstock.testing.simulation import Fault, Schedule, Simulation
+from penstock.testing.simulation.pacing import Pace
+from penstock.testing.simulation.simulation import captured
+from tests.simulation.random_jobs.shapes import SHAPES, Choices
+from tests.simulation.test_other_parallelism import (
+    keyed_broadcast_state,
+)
+from tests.sizes import sized
+
+RECORDS, KEYS = 240, 7
+SEEDS, MOST_SEEDS = sized(3, 40), 40
+Build = Callable[[StreamExecutionEnvironment, DataStream], DataStream]
+
+
+def _shape(name: str) -> Build:
+    choices = Choices(keys=KEYS, hook=False, mutable=True, source_times=False)
+    return lambda env, stream: SHAPES[name].build(env, stream, choices)
+
+
+def _apart(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    """Between the source and the keyed state are tasks of one input channel."""
+    several = stream.flat_map(lambda i: [i] * (i % 3)).disable_chaining()
+    return several.map(lambda i: i % KEYS).key_by(lambda key: key).count()
+
+
+def _two_inputs(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    other = env.from_source(GeneratorSource(lambda i: -i, RECORDS // 2), None, "others")
+    one, two = stream.key_by(lambda i: i % KEYS), other.key_by(lambda i: i % KEYS)
+    return one.connect(two).map(_CountsBoth())
+
+
+class _CountsBoth(CoMapFunction):
+    """Counts the records of both inputs for each key."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.counts = [
+            context.get_state(ValueStateDescriptor(name)) for name in ("first", "second")
+        ]
+
+    def _count(self, which: int, value: int) -> tuple[int, int, int]:
+        count = (self.counts[which].value() or 0) + 1
+        self.counts[which].update(count)
+        return which, value % KEYS, count
+
+    def map1(self, value: int) -> tuple[int, int, int]:
+        return self._count(0, value)
+
+    def map2(self, value: int) -> tuple[int, int, int]:
+        return self._count(1, value)
+
+
+def _to_all(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    return stream.broadcast().map(lambda i: i + 1)
+
+
+def _to_one(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    return stream.global_().map(lambda i: i + 1)
+
+
+def _custom(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    chosen = stream.partition_custom(lambda key, count: key * 5 % count, lambda i: i % KEYS)
+    return chosen.map(lambda i: i * 2)
+
+
+def _two_steps(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    """The first keyed task has many inputs. So if it fails, the second one cannot continue."""
+    first = stream.key_by(lambda i: i % KEYS).count()
+    return first.key_by(lambda pair: pair[1] % 3).count()
+
+
+KINDS: dict[str, Build] = {
+    "keyed state of all kinds": _shape("states"),
+    "timers": _shape("timers"),
+    "event timers": _shape("event timers"),
+    "requests in flight": _shape("requests"),
+    "two inputs": _two_inputs,
+    "keyed broadcast state": keyed_broadcast_state,
+    "tasks apart": _apart,
+    "to all": _to_all,
+    "to one": _to_one,
+    "custom": _custom,
+    "two steps": _two_steps,
+}
+
+
+def simulation_of(build: Build, batch_records: int = 3) -> Simulation:
+    """Return the simulation of a job whose tasks restart alone."""
+
+    def main() -> None:
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(3)
+        env.config.inline_threshold = 0
+        env.config.batch_records, env.config.channel_batches = batch_records, 1
+        env.config.restart_scope = RestartScope.TASK
+        stream = env.from_source(GeneratorSource(lambda i: i, RECORDS), None, "numbers")
+        build(env, stream).sink_to(FileSink("out"))
+        env.execute()
+
+    simulation = Simulation(captured(main))
+    assert simulation.begin().right
+    simulation._pace = Pace(2, 0.02)
+    return simulation
+
+
+def kill_workers(simulation: Simulation, wanted: int) -> Counter[str]:
+    """Return what has happened under some seeds. The output must be right.
+
+    Under a seed, a kill may hit a job that has just begun, or one that ends. So more seeds follow
+    until single tasks have restarted often enough.
+    """
+    happened = Counter[str]()
+    for seed in range(MOST_SEEDS):
+        if seed >= SEEDS and happened[SINGLE] >= wanted:
+            break
+        faults = (
+            Fault("worker", "snapshot", 2, seed % 7 * 0.003),
+            Fault("worker", "snapshot", 4, seed % 5 * 0.007),
+        )
+        schedule = Schedule(faults, (3,), interval_seconds=0.03, delay_seconds=0.004)
+        result = simulation.run_schedule(seed, schedule)
+        assert simulation.failure(result) is None, f"seed {seed}: {simulation.failure(result)}"
+        happened += result.happened
+    return happened
+
+
+SINGLE = "restarts of single tasks"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tasks_that_restart_lose_and_double_nothing(kind: str) -> None:
+    happened = kill_workers(simulation_of(KINDS[kind]), wanted=3)
+    assert happened[SINGLE] >= 3, happened
