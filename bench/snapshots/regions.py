@@ -2,12 +2,13 @@
 
     2 × (a source on a schedule → keyed state → a clock)
 
-Three jobs are measured: one restarts as a whole, the others only the region that has lost a worker,
-and in the last one processes stand by to replace it.
+Four jobs are measured. One restarts as a whole. Two restart only the region that has lost a worker,
+and in the second one processes stand by to replace it. The last one restarts only the killed keyed
+task and the sources of its region.
 The clocks write down when records come. For each kill, the longest time between two records of one
 subtask, from just before the kill until the job is itself again:
 
-* `job_affected` and `job_unaffected`, `region_…` and `standby_…`, each as
+* `job_affected` and `job_unaffected`, `region_…`, `standby_…` and `task_…`, each as
   `…_seconds_without_output`: the median over the kills, of the part whose worker was killed and of
   the other part;
 * `…_undisturbed_seconds_without_output`: the same before the first kill, which is the resolution.
@@ -61,17 +62,21 @@ class Variant:
         name: begins the names of its figures.
         scope: what a failure restarts.
         standby: the number of processes that stand by.
+        first: the index of the first worker that may be killed.
     """
 
     name: str
     scope: RestartScope
     standby: int = 0
+    first: int = 0
 
 
 VARIANTS = (
     Variant("job", RestartScope.JOB),
     Variant("region", RestartScope.REGION),
     Variant("standby", RestartScope.REGION, WORKERS),
+    # Its first workers have the sources of the left part.
+    Variant("task", RestartScope.TASK, first=WORKERS),
 )
 
 
@@ -118,7 +123,7 @@ def _gaps(
         keyed.reduce(lambda _, new: new).uid(f"{part} newest").add_sink(_Clock(place / part))
         (place / part).mkdir()
     follower = Follower(lambda _: None)
-    killer = _Killer(follower, kills, rng, variant.name, say)
+    killer = _Killer(follower, kills, rng, variant, say)
     killer.start()
     try:
         run(env, follower)
@@ -185,7 +190,7 @@ class _Killer(threading.Thread):
         follower: of the job.
         kills: how many.
         rng: chooses the victims.
-        name: of the job, for people.
+        variant: how the job restarts.
         say: told what happens.
 
     `spans` are the times of `time.monotonic()` between which gaps are looked for: before the first
@@ -193,27 +198,28 @@ class _Killer(threading.Thread):
     """
 
     def __init__(
-        self, follower: Follower, kills: int, rng: random.Random, name: str, say: Say
+        self, follower: Follower, kills: int, rng: random.Random, variant: Variant, say: Say
     ) -> None:
         super().__init__(name="killer", daemon=True)
         self.spans: list[tuple[float, float]] = []
         self.over = threading.Event()
         self.error: Exception | None = None
         self._follower, self._kills, self._rng = follower, kills, rng
-        self._name, self._say = name, say
+        self._variant, self._say = variant, say
 
     def run(self) -> None:
         """Kill so many times, each time when the job runs again."""
-        follower = self._follower
+        follower, variant = self._follower, self._variant
         try:
             self._until(lambda: self._count("snapshot") > 1)
             self.over.wait(REST_SECONDS / 2)
             self._rest(time.monotonic())
             for kill in range(self._kills):
-                self._say(f"{self._name}: kill {kill + 1} of {self._kills}")
+                self._say(f"{variant.name}: kill {kill + 1} of {self._kills}")
                 began, again = time.monotonic(), self._count("restarted") + 1
                 # With regions, the first workers are those of the left part.
-                os.kill(self._rng.choice(follower.workers[:WORKERS]), signal.SIGKILL)
+                victims = follower.workers[variant.first : variant.first + WORKERS]
+                os.kill(self._rng.choice(victims), signal.SIGKILL)
                 self._until(lambda again=again: self._count("restarted") >= again)
                 self._rest(began)
         except Exception as error:
