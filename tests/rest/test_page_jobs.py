@@ -47,7 +47,8 @@ def click(i):
 
 env = StreamExecutionEnvironment.get_execution_environment()
 env.set_parallelism(2)
-env.enable_checkpointing(500)
+# The page shows the last 60 snapshots, and must show the savepoint until the end.
+env.enable_checkpointing(3000)
 env.config.max_parallelism = 16
 times = WatermarkStrategy.for_monotonous_timestamps()
 times = times.with_timestamp_assigner(lambda click, _: int(time.time() * 1000))
