@@ -215,6 +215,8 @@ class Sink(ABC, Generic[T_contra]):
             job. Forks are then refused, because a fork begins a new lineage without that output.
         stages_in_job: whether writers stage output in the folder of the job, in
             `WriterContext.staging`. An object store for snapshots does not hold this output.
+        leaves_open: whether output that a killed writer has begun hinders readers of the target
+            until `Committer.clean` removes it. Then all subtasks of the sink restart together.
         function: the user's function that the writers call, which may have operator state; None if
             they call none.
 
@@ -226,6 +228,7 @@ class Sink(ABC, Generic[T_contra]):
     exactly_once: bool = False
     needs_all_output: bool = False
     stages_in_job: bool = False
+    leaves_open: bool = False
     function: UserValue = None
 
     @property

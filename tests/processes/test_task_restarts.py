@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock import StreamExecutionEnvironment
+from penstock import FileSink, JsonLines, StreamExecutionEnvironment
 from penstock.dataflow.config.restart_scope import RestartScope
 from tests.processes.harness import (
     Killer,
@@ -82,6 +82,29 @@ class _KillsOne:
                 self.restarted.append(event)
             case _:
                 pass
+
+
+class _OpenFileSink(FileSink):
+    leaves_open = True
+
+
+def test_a_sink_that_leaves_output_open_restarts_with_all_subtasks(tmp_path):
+    settings = Settings(tmp_path, 20_000, interval_ms=30, parts=2)
+    env = counting_job(settings, _OpenFileSink(settings.output, JsonLines()))
+    env.config.restart_scope = RestartScope.TASK
+    notes: list[str] = []
+    killer = _KillsOne(settings, 3)
+
+    def observe(event: dict[str, Any]) -> None:
+        if event["event"] == "note":
+            notes.append(event["text"])
+        killer(event)
+
+    result = run(env, progress=observe)
+    assert not {*killer.victims} & {*killer.pids}
+    assert ["region" in restart for restart in result.restarts] == [False]
+    assert [note for note in notes if "must abort the transactions of all its subtasks" in note]
+    _check(settings)
 
 
 @pytest.mark.parametrize(

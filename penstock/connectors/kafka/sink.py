@@ -122,6 +122,7 @@ class KafkaSink(StagedSink[T_contra]):
                 f"{exactly_once_mode!r}"
             )
         self._direct = self.exactly_once and exactly_once_mode == "direct"
+        self.leaves_open = self._direct
         fixed = self.serializer.topic
         self._fixed_topic = fixed if isinstance(fixed, str) else None
         self._marker_topic = marker_topic or self._fixed_topic

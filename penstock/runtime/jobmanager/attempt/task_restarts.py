@@ -30,6 +30,7 @@ from penstock.runtime.jobmanager.attempt.region import Region
 from penstock.runtime.jobmanager.attempt.worker_connection import WorkerLost
 from penstock.runtime.jobmanager.reporting.job_events import JobEvent, Note
 from penstock.runtime.jobmanager.reporting.metric_reports import MetricReports
+from penstock.runtime.jobmanager.snapshots.pending_commits import sinks_of
 from penstock.runtime.jobmanager.snapshots.restored_snapshot import assigned_splits
 from penstock.runtime.system.signal import Signal
 
@@ -187,6 +188,8 @@ class TaskRestarts:
         reason = self._graph.why_not(tasks)
         if reason is None and (ended := tasks & self._checkpoints.ended):
             reason = f"{len(ended)} of the tasks to restart have read all their input"
+        if reason is None and (name := self._open_sink(tasks)) is not None:
+            reason = f"{name} must abort the transactions of all its subtasks"
         if reason is not None:
             self._note(reason)
             self._give_up(error)
@@ -204,6 +207,16 @@ class TaskRestarts:
         self._loop.spawn(self._replace, replacement, self._restart, error)
 
     # ---- the restart
+
+    def _open_sink(self, tasks: Iterable[Task]) -> str | None:
+        """Return the name of a sink in some tasks whose killed writers leave output open."""
+        sinks = sinks_of(self._deployment.code, self._plan)
+        for chain in {chain for chain, _ in tasks}:
+            for node in self._plan.chains[chain].walk():
+                sink = sinks.get(node.operator.uid)
+                if sink is not None and sink.leaves_open:
+                    return node.operator.name
+        return None
 
     async def _replace(
         self, replacement: _Replacement, restart: RestartTasks, error: PenstockError
