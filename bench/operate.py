@@ -311,7 +311,7 @@ def _get(port: int, path: str, token: str) -> bytes:
 def _answers(operators: int, subtasks: int, rounds: int) -> dict[str, float]:
     """Return the median of the milliseconds of each answer, by its name."""
     from penstock.rest.access import ApiAccess, Tokens
-    from penstock.rest.program_jobs import ProgramServer, WatchedJob
+    from penstock.rest.program_jobs import ApiServer, ProgramServer, WatchedJob
     from penstock.rest.server import listen
     from penstock.runtime.control.job_state import JobState
 
@@ -321,8 +321,9 @@ def _answers(operators: int, subtasks: int, rounds: int) -> dict[str, float]:
     state = JobState("large", "large")
     for event in _events(operators, subtasks):
         state.handle(event)
-    with ProgramServer(listener, ApiAccess(Tokens(token, token + "-read"))) as server:
-        server.jobs._jobs["large"] = WatchedJob(None, state, lambda *_: None)  # type: ignore[arg-type]
+    api = ApiServer(listener, ApiAccess(Tokens(token, token + "-read")))
+    with ProgramServer(api) as server:
+        server.jobs._jobs["large"] = WatchedJob(None, state, lambda *_: None, ())  # type: ignore[arg-type]
         found = {}
         for name, path in (
             ("job", "/v1/jobs/large"),

@@ -21,10 +21,10 @@ FOREVER = 10 * PATIENCE
 
 @pytest.fixture
 def bridge():
-    before = threading.active_count()
+    before = {*threading.enumerate()}
     with AsyncioBridge("of a test") as bridge:
         yield bridge
-    assert threading.active_count() == before
+    assert not {*threading.enumerate()} - before
 
 
 class InThread:

@@ -53,7 +53,7 @@ def test_a_script_without_failures_emits_its_records_in_order():
     values, result = collected(["a", "b", Barrier, "c", EndOfInput])
     assert values == ["a", "b", "c"]
     assert not result.restarts
-    assert [one["kind"] for one in result.snapshots] == ["savepoint", "final"]
+    assert [one["kind"] for one in result.snapshots] == ["checkpoint", "savepoint", "final"]
 
 
 def test_the_job_restarts_from_the_snapshot_of_the_last_barrier():

@@ -41,8 +41,8 @@ class Barrier:
     Examples:
         >>> sink = CollectingSink()
         >>> _ = env.from_source(TestSource(["a", Barrier, "b"])).sink_to(sink)
-        >>> len(env.execute("letters").snapshots)
-        2
+        >>> [snapshot["kind"] for snapshot in env.execute("letters").snapshots]
+        ['checkpoint', 'savepoint', 'final']
     """
 
     number: int
