@@ -116,6 +116,8 @@ NEEDED = {
     "rest/test_page_jobs.py": "selenium",
     "runtime/network/test_column_router.py": "pyarrow",
     "runtime/operators/test_sink_writes.py": "pyarrow",
+    "runtime/shadow/test_record_text.py": "numpy",
+    "runtime/task/test_edge_watch.py": "pyarrow",
     "runtime/operators/columns": "pyarrow",
     "runtime/serialization/test_arrow_batch.py": "pyarrow",
     "runtime/serialization/test_structs.py": "msgspec",
