@@ -25,7 +25,9 @@ from penstock import (
     StreamExecutionEnvironment,
     ValueStateDescriptor,
 )
+from penstock.connectors.enumerators import SubtaskEnumerator
 from penstock.dataflow.config.restart_scope import RestartScope
+from penstock.dataflow.source import SplitEnumerator
 from penstock.testing.simulation import Fault, Schedule, Simulation
 from penstock.testing.simulation.pacing import Pace
 from penstock.testing.simulation.simulation import captured
@@ -111,7 +113,17 @@ KINDS: dict[str, Build] = {
 }
 
 
-def simulation_of(build: Build, batch_records: int = 3) -> Simulation:
+class _InTurns(GeneratorSource):
+    """A source of which each task reads two splits in turns."""
+
+    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+        number = 2 * parallelism
+        return SubtaskEnumerator([[i, number] for i in range(number)], parallelism)
+
+
+def simulation_of(
+    build: Build, source: type[GeneratorSource] = GeneratorSource, batch_records: int = 3
+) -> Simulation:
     """Return the simulation of a job whose tasks restart alone."""
 
     def main() -> None:
@@ -119,7 +131,7 @@ def simulation_of(build: Build, batch_records: int = 3) -> Simulation:
         env.config.inline_threshold = 0
         env.config.batch_records, env.config.channel_batches = batch_records, 1
         env.config.restart_scope = RestartScope.TASK
-        stream = env.from_source(GeneratorSource(lambda i: i, RECORDS), None, "numbers")
+        stream = env.from_source(source(lambda i: i, RECORDS), None, "numbers")
         build(env, stream).sink_to(FileSink("out"))
         env.execute()
 
@@ -157,3 +169,11 @@ SINGLE = "restarts of single tasks"
 def test_tasks_that_restart_lose_and_double_nothing(kind: str) -> None:
     happened = kill_workers(simulation_of(KINDS[kind]), wanted=3)
     assert happened[SINGLE] >= 3, happened
+
+
+def test_tasks_that_read_splits_in_turns_restart_together_and_at_once() -> None:
+    """They may read the records in another order, so no others can tell which have come."""
+    happened = kill_workers(simulation_of(_to_all, _InTurns), wanted=0)
+    assert happened["restarts"] >= 3 and not happened[SINGLE], happened
+    # Finding that out is no restart of its own.
+    assert happened["restarts"] <= happened["kills of a worker"], happened

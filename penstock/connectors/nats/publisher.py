@@ -96,7 +96,7 @@ class Publisher:
         error: Exception | None
         if message.headers and message.headers.get("Status") == "503":
             error = JobError(
-                "nobody answers: no stream has the subject of the message, or JetStream is not "
+                "no server answers: no stream has the subject of the message, or JetStream is not "
                 "ready",
                 recoverability=Recoverability.ENVIRONMENT,
             )

@@ -167,7 +167,7 @@ class NatsTarget(Target):
         filters = info.config.subjects or []
         if info.config.no_ack:
             raise JobError(
-                f"the stream {writing.stream!r} confirms no messages (no_ack), so nobody knows "
+                f"the stream {writing.stream!r} confirms no messages (no_ack), so it is unknown "
                 f"which are stored: change its configuration",
                 recoverability=Recoverability.NON_RECOVERABLE,
             )

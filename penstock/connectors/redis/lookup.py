@@ -139,7 +139,7 @@ class RedisLookup(AsyncFunction[IN_contra, OUT_co], Generic[IN_contra, OUT_co]):
                     future.cancel()
                 elif not future.done():
                     future.set_exception(error)
-                    future.exception()  # its record may have timed out, so that nobody asks
+                    future.exception()  # if its record has timed out, no task asks for it
             if not isinstance(error, Exception):
                 raise
             return

@@ -283,7 +283,7 @@ def _info_of(answer: Any) -> StreamInfo | None:
     if "entries-added" not in answer:
         raise JobError(
             "Redis 7 or newer, or Valkey, is needed: older servers do not count the entries of a "
-            "stream, so nobody sees whether some were trimmed",
+            "stream, so it is unknown whether some were trimmed",
             recoverability=Recoverability.NON_RECOVERABLE,
         )
     return StreamInfo.from_answer(answer)

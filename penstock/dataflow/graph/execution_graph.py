@@ -200,7 +200,13 @@ class ExecutionGraph:
 
     def tasks_of(self, slot: int) -> list[tuple[int, int]]:
         """Return the tasks that a slot runs. All of them have the same index of the subtask."""
-        return [task for task in self.tasks() if self.slot_of(*task) == slot]
+        if not self.isolated:
+            return [(chain.id, slot) for chain in self.running_chains if slot < chain.parallelism]
+        return [self._isolated_tasks[slot]]
+
+    @cached_property
+    def _isolated_tasks(self) -> list[tuple[int, int]]:
+        return self.tasks()
 
     @property
     def former_uids(self) -> dict[str, str]:

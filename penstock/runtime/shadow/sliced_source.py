@@ -60,7 +60,7 @@ class SliceFiles:
 
     @property
     def read(self) -> Path:
-        """What the run has read: a line for each split that was assigned, or read to its end."""
+        """The file with a line for each split that the run was assigned, or has read to its end."""
         return self.folder / "read"
 
     def add(self, line: dict[str, Any]) -> None:

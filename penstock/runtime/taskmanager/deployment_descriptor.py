@@ -136,7 +136,7 @@ class DeploymentDescriptor:
         """The chains that have a subtask in this slot."""
         return [self.plan.chains[chain] for chain, _ in self.plan.tasks_of(self.slot)]
 
-    @property
+    @cached_property
     def subtask(self) -> int:
         """The index that all subtasks of this slot have."""
         return self.plan.tasks_of(self.slot)[0][1]

@@ -120,7 +120,8 @@ class RegionAttempt:
             raise PenstockError(f"the workers cannot be run here: {fault}") from fault
         finally:
             self._assigner.close()
-            self._system.transport.forget(self.deployment.number)
+            for number in {self.deployment.number, *self._restarts.attempts.values()}:
+                self._system.transport.forget(number)
 
     def start_tasks(self, restart: RestartTasks, tasks_run: TasksRun) -> None:
         """Order all tasks to process records.

@@ -52,6 +52,8 @@ class SplitServer:
         self._loop = loop
         #: A lock that is held from the call of an enumerator until its split is sent to a task.
         self._assigning = trio.Lock()
+        #: The number of splits that each task has got.
+        self.given: Counter[tuple[int, int]] = Counter()
         #: The number of splits that were sent to tasks.
         self._sent = 0
         #: The splits that were sent since the newest snapshot, and their number at each later one.
@@ -72,6 +74,7 @@ class SplitServer:
                 self._send(chain, subtask, split)
 
     def _send(self, chain: int, subtask: int, split: Split) -> None:
+        self.given[chain, subtask] += 1
         if self._tasks_restart:
             self._log.append((chain, subtask, split))
         self._send_again(chain, subtask, split)
@@ -81,21 +84,12 @@ class SplitServer:
         self._workers.send_to(chain, subtask, message)
         self._sent += 1
 
-    def sent_since(self, number: int) -> Counter[tuple[int, int]]:
-        """Return how many splits were sent to each task after snapshot `number`.
-
-        Arguments:
-            number: a snapshot that may still be restored, or one from before this attempt.
-        """
-        later = self._log[self._logged_at.get(number, 0) :]
-        return Counter((chain, subtask) for chain, subtask, _ in later)
-
     async def repeat_for(self, tasks: Collection[tuple[int, int]], number: int) -> None:
         """Send restarted tasks the splits again that they got after snapshot `number`.
 
         Arguments:
             tasks: the tasks, which have not requested a split yet.
-            number: as for `sent_since`.
+            number: a snapshot that may still be restored, or one from before this attempt.
         """
         async with self._assigning:
             self._restarts.update(tasks)

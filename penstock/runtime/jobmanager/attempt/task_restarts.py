@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import trio
 
@@ -122,7 +123,7 @@ class TaskRestarts:
         self._plan, self._workers, self._loop = deployment.plan, region.workers, region.loop
         self._checkpoints, self._reports = checkpoints, reports
         self._lost, self._observe = lost, observe
-        self._graph = PartialRestarts(deployment.plan)
+        self._graph: PartialRestarts
         #: Decides on restarts; None while the tasks do not run, and after a failure of the region.
         self._restart: RestartTasks | None = None
         self._launched: Callable[[], None] = lambda: None
@@ -131,7 +132,7 @@ class TaskRestarts:
         #: The number of restarts.
         self._count = 0
         #: The attempt of each task that has restarted.
-        self._attempts: dict[Task, int] = {}
+        self.attempts: dict[Task, int] = {}
 
     def begin(self, launched: Callable[[], None], restart: RestartTasks, run: TasksRun) -> None:
         """Let single tasks restart from now on, if the execution graph is isolated.
@@ -142,6 +143,7 @@ class TaskRestarts:
             run: called when restarted tasks have sent all records that others had processed.
         """
         if self._plan.isolated:
+            self._graph = PartialRestarts(self._plan)
             self._launched, self._restart, self._run = launched, restart, run
 
     # ---- failures
@@ -172,11 +174,6 @@ class TaskRestarts:
             else:
                 self._give_up(error)
 
-    def _note(self, reason: str) -> None:
-        """Note why the whole region restarts."""
-        text = "more restarts than the failed task and those upstream of it"
-        self._observe(Note(f"{text}: {reason}"))
-
     def _give_up(self, error: PenstockError) -> None:
         self._restart = None
         self._loop.fail(error)
@@ -185,18 +182,15 @@ class TaskRestarts:
         """Restart the tasks of a slot, or fail if they cannot restart alone."""
         assert self._restart is not None
         tasks = self._graph.with_upstream(self._plan.tasks_of(slot))
-        reason = self._graph.why_not(tasks)
-        if reason is None and (ended := tasks & self._checkpoints.ended):
-            reason = f"{len(ended)} of the tasks to restart have read all their input"
-        if reason is None and (name := self._open_sink(tasks)) is not None:
-            reason = f"{name} must abort the transactions of all its subtasks"
+        reason = self._why_not(tasks)
         if reason is not None:
-            self._note(reason)
+            text = "more restarts than the failed task and those upstream of it"
+            self._observe(Note(f"{text}: {reason}"))
             self._give_up(error)
             return
         self._count += 1
         slots = frozenset(self._plan.slot_of(*task) for task in tasks)
-        attempts = {task: self._attempts.get(task, self._deployment.number) for task in tasks}
+        attempts = {task: self.attempts.get(task, self._deployment.number) for task in tasks}
         replacement = self._replacement = _Replacement(
             RestartedTasks(self._deployment, tasks, attempts),
             slots,
@@ -206,7 +200,19 @@ class TaskRestarts:
         self._lost()
         self._loop.spawn(self._replace, replacement, self._restart, error)
 
-    # ---- the restart
+    # ---- what can restart
+
+    def _why_not(self, tasks: frozenset[Task]) -> str | None:
+        """Return why some tasks cannot restart alone; None if they can."""
+        if (reason := self._graph.why_not(tasks)) is not None:
+            return reason
+        if ended := tasks & self._checkpoints.ended:
+            return f"{len(ended)} of the tasks to restart have read all their input"
+        if (sink := self._open_sink(tasks)) is not None:
+            return f"{sink} must abort the transactions of all its subtasks"
+        if (source := self._source_in_turns(tasks)) is not None:
+            return f"a task of {source} reads several splits in turns"
+        return None
 
     def _open_sink(self, tasks: Iterable[Task]) -> str | None:
         """Return the name of a sink in some tasks whose killed writers leave output open."""
@@ -218,6 +224,30 @@ class TaskRestarts:
                     return node.operator.name
         return None
 
+    def _source_in_turns(self, tasks: frozenset[Task]) -> str | None:
+        """Return the name of a source that may read its splits in another order after a restart.
+
+        A task reads its open splits in turns, and the turns depend on when each has records. These
+        splits are all that it has got if the source reads them in turns; otherwise those that a
+        snapshot from before this attempt had begun.
+        """
+        restored = self._deployment.restored
+        functions = {one.id: one.function for one in self._deployment.code.graph.operators}
+        for chain, subtask in self._graph.sends_again(tasks):
+            info = self._plan.chains[chain].root.operator
+            splits: list[Any] = []
+            if restored is not None:
+                splits = assigned_splits(restored.manifest, info.uid, info.parallelism)[subtask]
+            if functions[info.id].reads_in_turns:
+                count = len(splits) + self._region.splits.given[chain, subtask]
+            else:
+                count = sum(position is not None for _, _, position in splits)
+            if count > 1:
+                return info.name
+        return None
+
+    # ---- the restart
+
     async def _replace(
         self, replacement: _Replacement, restart: RestartTasks, error: PenstockError
     ) -> None:
@@ -227,7 +257,6 @@ class TaskRestarts:
             # A snapshot that all tasks have acknowledged is the one to restart from.
             await self._checkpoints.settled()
             deployment, numbers = await restart(replacement.tasks, error)
-            self._require_one_split(replacement.tasks.tasks, deployment, error)
             await self._start(replacement, deployment)
         except PenstockError as failure:
             self._loop.post(partial(self._give_up, failure))
@@ -265,36 +294,11 @@ class TaskRestarts:
                 f"restarted tasks have not sent all their records again within {seconds:g} s"
             )
 
-    def _require_one_split(
-        self, tasks: Iterable[Task], deployment: Deployment, error: PenstockError
-    ) -> None:
-        """Raise the error of the failed task if a source may read its splits in another order.
-
-        A source reads open splits in turns, and the turns depend on when each has records.
-        """
-        restored = None if deployment.restored is None else deployment.restored.manifest
-        sent = self._region.splits.sent_since(0 if restored is None else restored.number)
-        functions = {one.id: one.function for one in deployment.code.graph.operators}
-        for chain, subtask in self._graph.sends_again(tasks):
-            info = self._plan.chains[chain].root.operator
-            splits = (
-                []
-                if restored is None
-                else assigned_splits(restored, info.uid, info.parallelism)[subtask]
-            )
-            if functions[info.id].reads_in_turns:
-                count = len(splits) + sent[chain, subtask]
-            else:
-                count = sum(position is not None for _, _, position in splits)
-            if count > 1:
-                self._note(f"a task of {info.name} reads {count} splits in turns")
-                raise error
-
     def _returned(self, replacement: _Replacement, deployment: Deployment, numbers: range) -> None:
         """Record that restarted tasks have sent all records that others had processed."""
         tasks = replacement.tasks
         self._replacement = None
-        self._attempts |= dict.fromkeys(tasks.tasks, deployment.number)
+        self.attempts |= dict.fromkeys(tasks.tasks, deployment.number)
         self._checkpoints.tasks_returned(tasks.tasks, numbers)
         self._run(tasks, deployment, numbers)
 

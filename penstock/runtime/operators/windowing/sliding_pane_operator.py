@@ -9,8 +9,8 @@ from penstock.snapshot.state import MISSING
 
 #: With fewer panes in a window, combining them each time costs less.
 FEWEST_PANES = 6
-#: A value that is so many times as large as that of one of its panes, and larger than some bytes,
-#: contains the records themselves, and is not kept.
+#: A combined value is not kept if its size is above both limits: a multiple of the size of one of
+#: its panes, and a number of bytes. Such a value contains the records themselves.
 _GROWTH, _SMALL_BYTES = 4, 256
 
 
