@@ -100,6 +100,7 @@ def _print_details(details: dict[str, Any]) -> None:
         "started": _ago(job["started"]),
         "ended": _ago(job["ended"]),
         "parallelism": f"{job['parallelism']} (at most {job['max_parallelism']})",
+        "slots": str(job["slots"]),
         "JobManager": f"pid {job['pid']}" if job["state"] == "running" else "",
         "workers": " ".join(map(str, job["worker_pids"])),
         "restarts": str(job["restarts"]),
@@ -332,7 +333,8 @@ def rescale(job_id: str, service: ServiceAddress, as_json: bool, parallelism: in
     job = _ask(service, Rescale(job_id, parallelism))
     if as_json:
         print_json(job)
-    print_message(f"job {job_id} runs with parallelism {job['parallelism']}")
+    workers = "1 worker" if job["slots"] == 1 else f"{job['slots']} workers"
+    print_message(f"job {job_id} runs with parallelism {job['parallelism']} ({workers})")
 
 
 @click.command(short_help="Start a job from its newest snapshot.")

@@ -154,6 +154,7 @@ def report_page(data: dict[str, Any]) -> str:
         "started": _when(job["started"]),
         "ended": _when(job["ended"]),
         "parallelism": f"{job['parallelism']} (at most {job['max_parallelism']})",
+        "slots": job["slots"],
         "restarts": job["restarts"],
         "newest snapshot": job["last_snapshot"],
         "checkpoint folder": job["checkpoint_dir"],

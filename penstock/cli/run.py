@@ -147,13 +147,15 @@ class _PlanExecutor:
         """Print the graph of the program, and end the job file by raising `SystemExit`."""
         from penstock.dataflow.graph.compile import compile_graph
         from penstock.dataflow.graph.plan import render
+        from penstock.dataflow.graph.restart_parts import restart_parts
         from penstock.runtime.jobmanager.reporting.job_description import describe_graph
 
         plan = compile_graph(program.graph, program.config)
+        parts = restart_parts(program.graph, program.config, plan)
         if self._as_json:
-            click.echo(json.dumps(describe_graph(plan), indent=2))
+            click.echo(json.dumps({"workers": parts.slots, **describe_graph(plan)}, indent=2))
         else:
-            click.echo(render(plan, self._format))
+            click.echo(render(plan, parts, self._format))
         raise SystemExit(0)
 
     def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:

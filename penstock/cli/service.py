@@ -203,6 +203,12 @@ def _jobs(service: ServiceAddress) -> list[dict[str, Any]]:
     return [asdict(record) for record in registry.records]
 
 
+_JOB_HEADINGS = (
+    *("id", "name", "state", "started", "slots", "pid", "workers", "restarts", "snapshot"),
+    "error",
+)
+
+
 def _print_jobs(jobs: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
@@ -210,8 +216,7 @@ def _print_jobs(jobs: list[dict[str, Any]]) -> None:
     from penstock.cli.snapshots import print_table
 
     table = Table(box=None, pad_edge=False)
-    headings = ("id", "name", "state", "started", "pid", "workers", "restarts", "snapshot", "error")
-    for heading in headings:
+    for heading in _JOB_HEADINGS:
         table.add_column(heading)
     now = time.time()
     for job in jobs:
@@ -222,6 +227,7 @@ def _print_jobs(jobs: list[dict[str, Any]]) -> None:
             job["name"],
             job["state"],
             f"{duration_text(max(0.0, now - (job['started'] or job['submitted'])))} ago",
+            str(job["slots"]),
             str(job["pid"]) if running else "",
             " ".join(map(str, job["worker_pids"])),
             str(job["restarts"]),

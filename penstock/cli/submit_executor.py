@@ -23,7 +23,7 @@ from penstock.dataflow.program import (
     Program,
     current_options,
 )
-from penstock.runtime.client.executor import job_request
+from penstock.runtime.client.executor import job_form, job_request
 from penstock.runtime.client.job_report import JobMonitor
 from penstock.runtime.client.source_preparation import prepared_sources
 from penstock.runtime.control.requests import SUBMISSION_VARIABLE, Show, Submit
@@ -86,15 +86,9 @@ class SubmitExecutor:
         folder = program.config.checkpoint_dir
         checkpoint_dir = "" if folder is None else str(Path(folder).absolute())
         request = Submit(
-            name,
-            str(Path.cwd()),
-            job,
-            checkpoint_dir,
-            parallelism=program.config.parallelism,
-            max_parallelism=program.config.max_parallelism,
-            fixed_slots=max(
-                (operator.parallelism or 0 for operator in program.graph.operators), default=0
-            ),
+            job=job,
+            checkpoint_dir=checkpoint_dir,
+            **job_form(program),
             memory_bytes=self._memory_bytes,
             submission=os.environ.get(SUBMISSION_VARIABLE, ""),
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -192,19 +191,14 @@ class _UpgradeExecutor:
             raise SystemExit(0 if report.equal else 1)
 
     def _upgrade(self, program: Program, packed: bytes) -> None:
+        from penstock.runtime.client.executor import job_form
         from penstock.runtime.control.requests import Upgrade
 
-        config = program.config
-        own = (operator.parallelism or 0 for operator in program.graph.operators)
         request = Upgrade(
             self._record["id"],
-            config.name,
-            str(Path.cwd()),
-            packed,
-            config.parallelism,
-            config.max_parallelism,
-            max(own, default=0),
-            config.checkpoint_interval_seconds is not None,
+            job=packed,
+            **job_form(program),
+            has_checkpoints=program.config.checkpoint_interval_seconds is not None,
         )
         with self._service.connect() as connection:
             record = connection.ask(request)

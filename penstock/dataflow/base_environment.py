@@ -39,6 +39,7 @@ from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorOutput
 from penstock.dataflow.graph.plan import render
 from penstock.dataflow.graph.publication import check_publication
+from penstock.dataflow.graph.restart_parts import restart_parts
 from penstock.dataflow.job_client import AsyncExecutor, JobClient
 from penstock.dataflow.nested_jobs import refuse_nested_job
 from penstock.dataflow.operators import specs
@@ -262,7 +263,8 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings, PythonDependencySettings)
             GraphError: if the program cannot be compiled, or the format is unknown.
         """
         program = self._program()
-        return render(compile_graph(program.graph, program.config), format)
+        plan = compile_graph(program.graph, program.config)
+        return render(plan, restart_parts(program.graph, program.config, plan), format)
 
     def execute(
         self, job_name: str | None = None, *, in_process: bool | None = None

@@ -114,7 +114,7 @@ def _metrics_route(operations: JobOperations) -> Callable[[Request], Awaitable[R
     async def serve(_: Request) -> Response:
         jobs = operations.jobs()
         found = chain(
-            cluster_measurements(jobs, operations.slots()),
+            cluster_measurements(jobs, operations.slots(), operations.free_slots()),
             chain.from_iterable(measurements(job) for job in jobs),
         )
         return Response(prometheus.exposition(found), media_type=prometheus.MEDIA_TYPE)

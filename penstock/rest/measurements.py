@@ -59,15 +59,21 @@ def measurements(job: JobState) -> Iterator[Measurement]:
         yield from vertex_measurements(job, vertex)
 
 
-def cluster_measurements(jobs: Iterable[JobState], slots: int) -> Iterator[Measurement]:
-    """Yield the metrics of the owner of all jobs."""
+def cluster_measurements(jobs: Iterable[JobState], slots: int, free: int) -> Iterator[Measurement]:
+    """Yield the metrics of the owner of all jobs.
+
+    Arguments:
+        jobs: all jobs.
+        slots: the number of slots; 0 if it is not limited.
+        free: the number of slots that no job takes.
+    """
     active = [job for job in jobs if not job.ended]
     workers = sum(len(job.worker_pids) for job in active)
     for name, value in (
         ("numRunningJobs", len(active)),
         ("numRegisteredTaskManagers", workers),
         ("taskSlotsTotal", max(slots, workers)),
-        ("taskSlotsAvailable", max(0, slots - workers)),
+        ("taskSlotsAvailable", free),
     ):
         yield Measurement(MetricScope.CLUSTER, name, value, {})
 

@@ -38,7 +38,10 @@ class JobOperations(Protocol):
         """Return the states of all jobs, oldest first."""
 
     def slots(self) -> int:
-        """Return the number of slots for workers."""
+        """Return the number of slots for workers; 0 if it is not limited."""
+
+    def free_slots(self) -> int:
+        """Return the number of slots that no job takes."""
 
     async def submit(
         self, path: str, options: list[str], arguments: list[str], folder: str

@@ -175,6 +175,10 @@ class ProgramJobs:
         """Return 0: a program starts as many workers as its jobs need."""
         return 0
 
+    def free_slots(self) -> int:
+        """Return 0: a program starts as many workers as its jobs need."""
+        return 0
+
     async def submit(
         self, path: str, options: list[str], arguments: list[str], folder: str
     ) -> JobState:

@@ -15,7 +15,8 @@ _GET = Parameter("get", STRING, "ids of metrics, separated by commas; without it
 
 
 async def _overview(call: ApiCall) -> Any:
-    return jobs.overview(call.operations.jobs(), call.operations.slots())
+    owner = call.operations
+    return jobs.overview(owner.jobs(), owner.slots(), owner.free_slots())
 
 
 async def _server(call: ApiCall) -> Any:

@@ -117,6 +117,7 @@ class ServiceJobs:
             elif record.active and state.log.closed and record.id not in self._followed:
                 state.begin_again()
                 self._follow(record)
+            state.slots = record.slots
         for id in self._states.keys() - {record.id for record in records}:
             del self._states[id]
         return list(self._states.values())
@@ -159,6 +160,10 @@ class ServiceJobs:
     def slots(self) -> int:
         """Return the number of slots of the service; 0 if it is not limited."""
         return self._slots or 0
+
+    def free_slots(self) -> int:
+        """Return the number of slots that no running job takes."""
+        return max(0, self.slots() - self._control.taken_slots())
 
     # ---- orders
 

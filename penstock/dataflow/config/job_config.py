@@ -192,6 +192,13 @@ class JobConfig:
     python_executable: str | None = None
     job_parameters: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether snapshots of the job hold state. Otherwise they only commit output."""
+        if self.runtime_mode is RuntimeExecutionMode.BATCH:
+            return True  # the snapshot of the end is not taken again if its commit is repeated
+        return self.checkpoint_dir is not None or self.checkpoint_interval_seconds is not None
+
     def _locate_snapshots(self) -> None:
         """Find out where snapshots are kept: in a local folder, or also in an object store."""
         if self.checkpoint_dir is not None:

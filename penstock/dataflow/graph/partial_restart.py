@@ -38,7 +38,7 @@ class PartialRestarts:
         >>> env = StreamExecutionEnvironment.get_execution_environment()
         >>> _ = env.set_parallelism(2)
         >>> _ = env.from_sequence(1, 9).key_by(lambda n: n % 2).count().print()
-        >>> restarts = PartialRestarts(compile_graph(env.graph, env.config))
+        >>> restarts = PartialRestarts(compile_graph(env._graph, env.config))
         >>> sorted(restarts.with_upstream([(1, 0)]))
         [(0, 0), (0, 1), (1, 0)]
         >>> restarts.why_not({(0, 0), (0, 1), (1, 0)}) is None

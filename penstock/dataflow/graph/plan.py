@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 
+from penstock.dataflow.config.restart_scope import RestartScope
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
+from penstock.dataflow.graph.restart_parts import RestartParts
 from penstock.dataflow.operators.operator_spec import Role
 
 
-def render(graph: ExecutionGraph, format: str = "text") -> str:
+def render(graph: ExecutionGraph, parts: RestartParts, format: str = "text") -> str:
     """Return a drawing of an execution graph.
 
     Arguments:
         graph: the execution graph of a program.
+        parts: the parts of it that restart alone, which have workers of their own.
         format: the format: "json", as Flink has it, "text" or "mermaid".
 
     Raises:
         GraphError: if the format is unknown.
     """
     if format == "text":
-        return _text(graph)
+        return _text(graph, parts)
     if format == "mermaid":
         return _mermaid(graph)
     if format == "json":
@@ -28,8 +31,8 @@ def render(graph: ExecutionGraph, format: str = "text") -> str:
     raise GraphError(f"a plan is drawn as 'json', 'text' or 'mermaid', not {format!r}")
 
 
-def _text(graph: ExecutionGraph) -> str:
-    lines = [f"workers: {graph.slots}   key groups: {graph.max_parallelism}"]
+def _text(graph: ExecutionGraph, parts: RestartParts) -> str:
+    lines = [f"workers: {_workers(parts)}   key groups: {graph.max_parallelism}"]
     for chain in graph.chains:
         lines.append(f"[{chain.id}] {chain.name}   ×{chain.parallelism}")
         lines += [
@@ -43,6 +46,15 @@ def _text(graph: ExecutionGraph) -> str:
     for number, loop in enumerate(graph.loops):
         lines.append(f"loop {number}: " + " ".join(f"[{chain}]" for chain in loop))
     return "\n".join(lines)
+
+
+def _workers(parts: RestartParts) -> str:
+    match parts.scope:
+        case RestartScope.TASK:
+            return f"{parts.slots}, one for each task"
+        case RestartScope.REGION:
+            return f"{parts.slots} in {len(parts.regions)} regions"
+    return str(parts.slots)
 
 
 _PACTS = {Role.SOURCE: "Data Source", Role.SINK: "Data Sink"}

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import networkx as nx
-
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
+from penstock.dataflow.graph.job_graph import JobGraph
 
 
 def divide(plan: ExecutionGraph, groups: Mapping[int, str]) -> tuple[ExecutionGraph, ...]:
@@ -30,10 +29,13 @@ def divide(plan: ExecutionGraph, groups: Mapping[int, str]) -> tuple[ExecutionGr
         >>> env = StreamExecutionEnvironment.get_execution_environment()
         >>> for numbers in ([1, 2], [3]):
         ...     _ = env.from_collection(numbers).key_by(lambda n: n % 2).print()
-        >>> plan = compile_graph(env.graph, env.config)
+        >>> plan = compile_graph(env._graph, env.config)
         >>> [region.running for region in divide(plan, {})]
         [(0, 1), (2, 3)]
     """
+    # Only jobs whose regions restart alone need this import, which takes time.
+    import networkx as nx
+
     connected = nx.Graph()
     connected.add_nodes_from(chain.id for chain in plan.chains)
     connected.add_edges_from((link.source, link.target) for link in plan.links)
@@ -41,3 +43,20 @@ def divide(plan: ExecutionGraph, groups: Mapping[int, str]) -> tuple[ExecutionGr
         nx.add_path(connected, [chain for chain, group in groups.items() if group == name])
     components = sorted(tuple(sorted(part)) for part in nx.connected_components(connected))
     return tuple(replace(plan, running=part) for part in components)
+
+
+def watermark_groups(graph: JobGraph, plan: ExecutionGraph) -> dict[int, tuple[str, int]]:
+    """Return the group and the allowed drift in milliseconds of each aligned source, by its chain.
+
+    Arguments:
+        graph: the job graph, which has the watermark strategies of the sources.
+        plan: the execution graph.
+    """
+    operators = {operator.id: operator for operator in graph.operators}
+    groups: dict[int, tuple[str, int]] = {}
+    for chain in plan.running_chains:
+        strategy = operators[chain.root.operator.id].watermark_strategy
+        if strategy is not None and strategy.alignment is not None:
+            aligned = strategy.alignment
+            groups[chain.id] = (aligned.group, aligned.max_drift_ms)
+    return groups

@@ -25,6 +25,7 @@ const TABS = [
 const POLL_MS = 1000;
 
 function Facts({ job, figures }) {
+  const workers = job["worker-pids"].length;
   const [completed, failed] = figures?.snapshots ?? [0, 0];
   const facts = [
     ["Started", time(job["start-time"])],
@@ -32,7 +33,7 @@ function Facts({ job, figures }) {
     ["Restarts", count(figures?.restarts ?? job.restarts)],
     ["Snapshots", `${count(completed)}${failed ? ` · ${count(failed)} failed` : ""}`],
     ["JobManager", job.pid === null ? "–" : `pid ${job.pid}`],
-    ["Workers", count(job["worker-pids"].length)],
+    ["Workers", workers < job.slots ? `${count(workers)} of ${count(job.slots)}` : count(workers)],
   ];
   return html`<dl class="facts">
     ${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}

@@ -51,8 +51,14 @@ _MILLISECONDS = described(INTEGER, "milliseconds since the epoch; -1 if it is no
 _COUNTS = dict.fromkeys(_TASK_STATES, INTEGER)
 
 
-def overview(jobs: Iterable[JobState], slots: int) -> dict[str, Any]:
-    """Return how many jobs, workers and slots there are."""
+def overview(jobs: Iterable[JobState], slots: int, free: int) -> dict[str, Any]:
+    """Return how many jobs, workers and slots there are.
+
+    Arguments:
+        jobs: all jobs.
+        slots: the number of slots; 0 if it is not limited.
+        free: the number of slots that no job takes.
+    """
     jobs = list(jobs)
     active = [job for job in jobs if not job.ended]
     used = sum(len(job.worker_pids) for job in active)
@@ -60,7 +66,7 @@ def overview(jobs: Iterable[JobState], slots: int) -> dict[str, Any]:
     return {
         "taskmanagers": used,
         "slots-total": max(slots, used),
-        "slots-available": max(0, slots - used),
+        "slots-available": free,
         "jobs-running": len(active),
         "jobs-finished": count[JobStatus.FINISHED],
         "jobs-cancelled": count[JobStatus.CANCELED],
@@ -118,6 +124,7 @@ def job(job: JobState) -> dict[str, Any]:
         "restarts": job.restarts,
         "pid": job.pid,
         "worker-pids": job.worker_pids,
+        "slots": job.slots or len(job.worker_pids),
     }
 
 
@@ -410,6 +417,7 @@ SCHEMAS: dict[str, Schema] = {
             "restarts": INTEGER,
             "pid": nullable(INTEGER),
             "worker-pids": array(INTEGER),
+            "slots": described(INTEGER, "the number of workers that the job needs"),
         }
     ),
     "JobPlan": record({"plan": ref("Plan")}),

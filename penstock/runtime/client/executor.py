@@ -16,6 +16,7 @@ from typing import Any
 from penstock.dataflow.errors import GraphError, PenstockError
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.job_graph import OperatorOutput
+from penstock.dataflow.graph.restart_parts import restart_parts, slot_counts
 from penstock.dataflow.job_client import JobClient
 from penstock.dataflow.program import (
     CloseableIterator,
@@ -45,6 +46,24 @@ from penstock.runtime.user_code.process_logging import program_logging
 from penstock.runtime.user_code.python_files import pack_files
 from penstock.snapshot.metadata.schema import RecordSchema
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
+
+
+def job_form(program: Program) -> dict[str, Any]:
+    """Return what a `Submit` and an `Upgrade` say about a program besides its code.
+
+    Raises:
+        GraphError: if the program cannot run.
+    """
+    graph, config = program.graph, program.config
+    plan = compile_graph(graph, config)
+    return {
+        "name": config.name,
+        "folder": str(Path.cwd()),
+        "parallelism": config.parallelism,
+        "max_parallelism": config.max_parallelism,
+        "slot_counts": slot_counts(graph, config),
+        "restart_scope": restart_parts(graph, config, plan).scope.value,
+    }
 
 
 def job_request(

@@ -157,6 +157,8 @@ class JobState:
         self.config: dict[str, Any] = {}
         self.pid: int | None = None
         self.worker_pids: list[int] = []
+        #: The number of workers that the job needs, as its service counts them; 0 without one.
+        self.slots = 0
         #: The number of restarts of the whole job, and of restarts with those of regions.
         self.attempt, self.restarts = 0, 0
         self.snapshots: deque[SnapshotRecord] = deque(maxlen=KEPT_HISTORY)

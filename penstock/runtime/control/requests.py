@@ -8,7 +8,7 @@ about the versions, and not about fields.
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -44,8 +44,9 @@ class Submit:
         job: the first frame to send to that process, from `encode_job`.
         checkpoint_dir: the job's checkpoint folder, as an absolute path; empty if it has none.
         parallelism, max_parallelism: the parallelism of the job, and the upper limit for it.
-        fixed_slots: the highest parallelism that the program gives to an operator of its own, which
-            a change of the job's parallelism leaves as it is; 0 if there is none.
+        slot_counts: the number of workers for each parallelism, from
+            `dataflow.graph.restart_parts.slot_counts`; empty if it is the parallelism.
+        restart_scope: the value of the `RestartScope` that the job really has.
         memory_bytes: the memory that the service keeps free for the job; 0 for the default of the
             service.
         submission: the text by which the service knows a job that it has submitted itself; see
@@ -58,7 +59,8 @@ class Submit:
     checkpoint_dir: str = ""
     parallelism: int = 1
     max_parallelism: int = 128
-    fixed_slots: int = 0
+    slot_counts: list[list[int]] = field(default_factory=list)
+    restart_scope: str = "job"
     memory_bytes: int = 0
     submission: str = ""
 
@@ -190,8 +192,8 @@ class Upgrade:
 
     Arguments:
         id: the id of the job.
-        name, folder, job, parallelism, max_parallelism, fixed_slots: as in `Submit`, for the new
-            program.
+        name, folder, job, parallelism, max_parallelism, slot_counts, restart_scope: as in `Submit`,
+            for the new program.
         has_checkpoints: whether the new program takes checkpoints. Otherwise it counts as good when
             it processes records.
     """
@@ -202,7 +204,8 @@ class Upgrade:
     job: bytes
     parallelism: int = 1
     max_parallelism: int = 128
-    fixed_slots: int = 0
+    slot_counts: list[list[int]] = field(default_factory=list)
+    restart_scope: str = "job"
     has_checkpoints: bool = True
 
 

@@ -32,7 +32,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -214,12 +214,11 @@ class ControlPlane:
         if self._stopping:
             return
         records = [runner.record for runner in self._runners.values()]
-        running = [record for record in records if record.state == "running"]
         queue = sorted(
             (record for record in records if record.state == "queued"),
             key=lambda record: (record.started == 0, int(record.id)),
         )
-        starting, waiting = runnable(queue, running, self._limits)
+        starting, waiting = runnable(queue, self._running_records(), self._limits)
         for record in starting:
             record.state = "running"
             self._nursery.start_soon(self._run, self._runners[record.id], None)
@@ -229,6 +228,11 @@ class ControlPlane:
                 runner.record.waiting = reason
                 runner.announce({"event": "queued", "reason": reason})
                 self._registry.save(runner.record)
+
+    def _running_records(self) -> Sequence[JobRecord]:
+        """Return the records of the jobs that take slots and memory."""
+        records = [runner.record for runner in self._runners.values()]
+        return [record for record in records if record.state == "running"]
 
     async def _run(self, runner: JobRunner, stream: trio.SocketStream | None) -> None:
         """Run a job until it has ended, and start those that have waited for it."""
@@ -265,6 +269,10 @@ class ControlPlane:
     def activity(self) -> dict[str, JobActivity]:
         """Return the newest figures of each job that has not ended, by id."""
         return {id: runner.activity for id, runner in self._runners.items()}
+
+    def taken_slots(self) -> int:
+        """Return the number of slots that running jobs take."""
+        return sum(record.slots for record in self._running_records())
 
     def show(self, request: Show) -> JobDetails:
         """Return all facts about a job."""
@@ -339,10 +347,10 @@ class ControlPlane:
         # Its JobManager and this service recognise each other by this secret.
         job = replace(job, options={**job.options, "rejoin_token": secrets.token_bytes(32)})
         record = self._registry.create(request.name, request.folder, request.checkpoint_dir)
-        record.parallelism, record.max_parallelism = request.parallelism, request.max_parallelism
-        record.fixed_slots, record.memory_bytes = request.fixed_slots, request.memory_bytes
+        record.memory_bytes = request.memory_bytes
+        RunnableJob.of(request).apply_to(record)
         record.python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        self._require_possible(record, record.slots)
+        self._require_possible(record)
         self._require_own_folder(record)
         try:
             self._registry.add(record, encode_job(job))
@@ -479,13 +487,7 @@ class ControlPlane:
             decode_job(request.job)
         except ProtocolError as error:
             raise Refused(f"the job manager cannot read the job: {error}") from error
-        new = RunnableJob(
-            request.parallelism,
-            request.max_parallelism,
-            request.fixed_slots,
-            request.folder,
-            request.job,
-        )
+        new = RunnableJob.of(request, request.job)
         self._require_room(runner, new)
         await runner.change(new, "snapshot" if request.has_checkpoints else "running")
         self._schedule()
@@ -494,18 +496,10 @@ class ControlPlane:
     def _require_room(self, runner: JobRunner, new: RunnableJob) -> None:
         """Check that a job that is to be changed can run beside the others."""
         record = runner.record
-        wanted = replace(
-            record,
-            parallelism=new.parallelism,
-            max_parallelism=new.max_parallelism,
-            fixed_slots=new.fixed_slots,
-        )
-        self._require_possible(wanted, wanted.slots)
-        others = [
-            one.record
-            for one in self._runners.values()
-            if one is not runner and one.record.state == "running"
-        ]
+        wanted = replace(record)
+        new.apply_to(wanted)
+        self._require_possible(wanted)
+        others = [one for one in self._running_records() if one is not record]
         if wanted.slots > record.slots and (why := self._limits.why_waiting(wanted, others)):
             raise Conflict(f"job {record.id} cannot be changed now: {why}")
 
@@ -526,7 +520,7 @@ class ControlPlane:
                 f"job {record.id} has no checkpoint folder to go on from: submit it again"
             )
         self._require_own_folder(record)
-        self._require_possible(record, record.slots)
+        self._require_possible(record)
         record.wanted, record.error, record.restarts = "run", None, 0
         record.submitted = round(time.time(), 3)
         runner = self._runner(record)
@@ -577,8 +571,8 @@ class ControlPlane:
             )
         return runner
 
-    def _require_possible(self, record: JobRecord, slots: int) -> None:
-        never = self._limits.why_never(record, slots)
+    def _require_possible(self, record: JobRecord) -> None:
+        never = self._limits.why_never(record)
         if never is not None:
             raise Refused(f"the job can never run here: {never}")
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from penstock.runtime.dispatcher.job_registry import JobRecord
 
+#: Why a job has more workers than its highest parallelism, by its `RestartScope`.
+_SCOPES = {"region": " (each region has its own)", "task": " (one for each task)"}
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -14,7 +17,8 @@ class Limits:
 
     Arguments:
         slots: the number of slots of all running jobs together; None for no limit. A job takes as
-            many slots as it has worker processes, which is usually its parallelism.
+            many slots as it has worker processes: its highest parallelism, or more of them if its
+            regions or single tasks restart alone.
         memory_bytes: the memory of all running jobs together; None for no limit.
         memory_per_slot: the memory that is kept free for each slot of a job that does not say how
             much it needs.
@@ -24,23 +28,13 @@ class Limits:
     memory_bytes: int | None = None
     memory_per_slot: int = 512 << 20
 
-    def memory_of(self, job: JobRecord, slots: int | None = None) -> int:
-        """Return the memory that is kept free for a job.
+    def memory_of(self, job: JobRecord) -> int:
+        """Return the memory that is kept free for a job."""
+        return job.memory_bytes or job.slots * self.memory_per_slot
 
-        Arguments:
-            job: the job.
-            slots: its number of slots; None for the present one.
-        """
-        return job.memory_bytes or (job.slots if slots is None else slots) * self.memory_per_slot
-
-    def why_never(self, job: JobRecord, slots: int | None = None) -> str | None:
-        """Return why a job can never run within these limits; None if it can.
-
-        Arguments:
-            job: the job.
-            slots: its number of slots; None for the present one.
-        """
-        return self._lack(job, job.slots if slots is None else slots, ())
+    def why_never(self, job: JobRecord) -> str | None:
+        """Return why a job can never run within these limits; None if it can."""
+        return self._lack(job, ())
 
     def why_waiting(self, job: JobRecord, running: Sequence[JobRecord]) -> str | None:
         """Return why a job must wait, or None if it may run now.
@@ -49,20 +43,22 @@ class Limits:
             job: the job.
             running: the jobs that run.
         """
-        return self._lack(job, job.slots, running)
+        return self._lack(job, running)
 
-    def _lack(self, job: JobRecord, slots: int, running: Sequence[JobRecord]) -> str | None:
+    def _lack(self, job: JobRecord, running: Sequence[JobRecord]) -> str | None:
+        scope = _SCOPES.get(job.restart_scope, "")
         taken = sum(other.slots for other in running)
-        if self.slots is not None and slots + taken > self.slots:
+        if self.slots is not None and job.slots + taken > self.slots:
             whole = _count(self.slots, "slot")
-            needs = f"it needs {_count(slots, 'slot')}, and "
+            needs = f"it needs {_count(job.slots, 'slot')}{scope}, and "
             if not running:
                 return f"{needs}the service has {whole}"
             return f"{needs}{taken} of {whole} are taken by {_jobs(running)}"
-        memory = self.memory_of(job, slots)
+        memory = self.memory_of(job)
         used = sum(self.memory_of(other) for other in running)
         if self.memory_bytes is not None and memory + used > self.memory_bytes:
-            needs = f"it needs {_mb(memory)}, and "
+            counted = f" for {_count(job.slots, 'worker')}{scope}" if scope else ""
+            needs = f"it needs {_mb(memory)}{'' if job.memory_bytes else counted}, and "
             if not running:
                 return f"{needs}the service has {_mb(self.memory_bytes)}"
             return f"{needs}{_mb(used)} of {_mb(self.memory_bytes)} are kept for {_jobs(running)}"

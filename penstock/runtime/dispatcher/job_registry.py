@@ -53,7 +53,8 @@ class JobRecord:
         error: the failure that ended the job, or how the job was killed. While the job runs, it is
             the cause of the last restart.
         parallelism, max_parallelism: the parallelism of the job, and the upper limit for it.
-        fixed_slots: the highest parallelism that the program gives to an operator of its own.
+        slots: the number of its workers.
+        slot_counts, restart_scope: as in `Submit`.
         memory_bytes: the memory that is kept free for the job; 0 if the submission set none.
         lineage: the lineage of the snapshots that the job takes; empty before the first one.
         sequence: the `seq` of the last event that this record takes into account.
@@ -79,7 +80,9 @@ class JobRecord:
     submitted: float = 0.0
     parallelism: int = 1
     max_parallelism: int = 128
-    fixed_slots: int = 0
+    slots: int = 1
+    slot_counts: list[list[int]] = field(default_factory=list)
+    restart_scope: str = "job"
     memory_bytes: int = 0
     lineage: str = ""
     sequence: int = 0
@@ -90,15 +93,6 @@ class JobRecord:
     def active(self) -> bool:
         """Whether the job is queued or runs."""
         return self.state in ACTIVE
-
-    @property
-    def slots(self) -> int:
-        """The number of slots of the job, each of which has a worker process."""
-        return self.slots_at(self.parallelism)
-
-    def slots_at(self, parallelism: int) -> int:
-        """Return the number of slots of the job at another parallelism."""
-        return max(parallelism, self.fixed_slots)
 
 
 class JobRegistry:
@@ -127,6 +121,8 @@ class JobRegistry:
         for path in paths:
             with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
                 read = json.loads(read_private(path))
+                # An older version may have written no slots.
+                read.setdefault("slots", max(read["parallelism"], read.get("fixed_slots", 0)))
                 # A newer version may have written fields that this one does not know.
                 records.append(JobRecord(**{k: v for k, v in read.items() if k in known}))
         records.sort(key=lambda record: int(record.id))

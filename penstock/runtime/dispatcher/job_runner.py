@@ -15,9 +15,17 @@ from typing import Any
 import trio
 
 from penstock.dataflow.errors import PenstockError, ProtocolError
+from penstock.dataflow.graph.restart_parts import slots_at
 from penstock.runtime.control.failures import sentence_of
 from penstock.runtime.control.packing import malformed
-from penstock.runtime.control.requests import Conflict, Order, Refused, decode_job
+from penstock.runtime.control.requests import (
+    Conflict,
+    Order,
+    Refused,
+    Submit,
+    Upgrade,
+    decode_job,
+)
 from penstock.runtime.control.state_queries import ANSWER, LiveQuery
 from penstock.runtime.control.supervision import NextJobManager, Supervision
 from penstock.runtime.control.warning_texts import LEVELS, WarningTexts
@@ -41,21 +49,35 @@ class RunnableJob:
     """The program and the parallelism of a job, which a change replaces.
 
     Arguments:
-        parallelism, max_parallelism, fixed_slots, folder: as in a `JobRecord`.
+        parallelism, max_parallelism, slot_counts, restart_scope, folder: as in a `JobRecord`.
         request: the first frame for a JobManager of the program; None keeps the program.
     """
 
     parallelism: int
     max_parallelism: int
-    fixed_slots: int
+    slot_counts: list[list[int]]
+    restart_scope: str
     folder: str
     request: bytes | None = None
 
     @classmethod
-    def of(cls, record: JobRecord, request: bytes | None = None) -> RunnableJob:
-        """Return the program and the parallelism of a job now."""
-        slots = record.parallelism, record.max_parallelism, record.fixed_slots
-        return cls(*slots, record.folder, request)
+    def of(cls, record: JobRecord | Submit | Upgrade, request: bytes | None = None) -> RunnableJob:
+        """Return the program and the parallelism of a job now, or those that a request has."""
+        return cls(
+            record.parallelism,
+            record.max_parallelism,
+            record.slot_counts,
+            record.restart_scope,
+            record.folder,
+            request,
+        )
+
+    def apply_to(self, record: JobRecord) -> None:
+        """Write the form of the job, with the number of its workers, into a record of it."""
+        record.parallelism, record.max_parallelism = self.parallelism, self.max_parallelism
+        record.slot_counts, record.restart_scope = self.slot_counts, self.restart_scope
+        record.slots = slots_at(self.slot_counts, self.parallelism)
+        record.folder = self.folder
 
     def __str__(self) -> str:
         program = "" if self.request is None else "another program and "
@@ -356,10 +378,9 @@ class JobRunner:
 
     def _run_as(self, job: RunnableJob) -> None:
         """Let the next JobManager run the job in this form."""
-        record, supervision = self.record, self._supervision
+        supervision = self._supervision
         assert supervision is not None
-        record.parallelism, record.max_parallelism = job.parallelism, job.max_parallelism
-        record.fixed_slots, record.folder = job.fixed_slots, job.folder
+        job.apply_to(self.record)
         if job.request is not None:
             supervision.replace_program(job.request)
 

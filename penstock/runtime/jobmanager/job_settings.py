@@ -99,10 +99,8 @@ def checkpoint_interval(config: JobConfig, settings: JobSettings) -> float | Non
 
 def keeps_state(config: JobConfig, settings: JobSettings) -> bool:
     """Return whether the snapshots of a job hold state, or only commit output."""
-    if config.checkpoint_dir is not None or config.checkpoint_interval_seconds is not None:
+    if config.keeps_state:
         return True
-    if config.runtime_mode is RuntimeExecutionMode.BATCH:
-        return True  # the snapshot of the end is not taken again if its commit is repeated
     # After a restart, the job must not produce output again that was committed before. So each
     # commit needs a snapshot with state. If the job has no folder, a temporary one is used.
     restarts = config.restart is not None and config.restart.kind != "none"

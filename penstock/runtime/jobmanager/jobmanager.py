@@ -50,7 +50,11 @@ from penstock.runtime.jobmanager.reporting.job_events import (
 from penstock.runtime.jobmanager.reporting.job_history import JobHistory
 from penstock.runtime.jobmanager.reporting.metric_reports import MetricReports
 from penstock.runtime.jobmanager.restart_backoff import DEFAULT, RestartBackoff
-from penstock.runtime.jobmanager.restart_parts import choose_regions, note_standby
+from penstock.runtime.jobmanager.restart_parts import (
+    choose_regions,
+    note_standby,
+    require_worker_files,
+)
 from penstock.runtime.jobmanager.slot_scaling import SlotScaling
 from penstock.runtime.jobmanager.snapshots.job_store import JobStore
 from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits, sinks_of
@@ -62,7 +66,6 @@ from penstock.runtime.jobmanager.takeover.adoption import Adoption
 from penstock.runtime.jobmanager.takeover.decision import TakeOverFailed
 from penstock.runtime.jobmanager.takeover.rejoin_server import RejoinServer
 from penstock.runtime.jobmanager.takeover.start import RunStart
-from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.system.system import System
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 from penstock.snapshot.storage.job_paths import JobPaths
@@ -146,9 +149,7 @@ class JobManager:
         """Run the job until it ends. Raise the `PenstockError` that made it fail."""
         offload, files = self._system.offload, self.store.files
         try:
-            # Each worker needs descriptors for its process and for two connections: one for
-            # messages, and one for heartbeats.
-            require_open_files(PROCESS_FILES + 4 * self.plan.slots)
+            require_worker_files(self.code, self.plan, self.store.keep, self._system)
             await offload(self._planner.open_store)
             await offload(files.lock)
             try:

@@ -10,10 +10,8 @@ from penstock.runtime.dispatcher.job_registry import JobRecord
 MIB = 1 << 20
 
 
-def job(id: int, parallelism: int = 1, memory: int = 0, fixed: int = 0) -> JobRecord:
-    return JobRecord(
-        str(id), "job", parallelism=parallelism, memory_bytes=memory * MIB, fixed_slots=fixed
-    )
+def job(id: int, slots: int = 1, memory: int = 0, scope: str = "job") -> JobRecord:
+    return JobRecord(str(id), "job", slots=slots, memory_bytes=memory * MIB, restart_scope=scope)
 
 
 def decided(
@@ -49,7 +47,18 @@ def test_jobs_wait_for_memory():
 @pytest.mark.parametrize(
     ("limits", "wanted", "reason"),
     [
-        (Limits(slots=3), job(1, 2, fixed=4), "it needs 4 slots, and the service has 3 slots"),
+        (Limits(slots=3), job(1, 4), "it needs 4 slots, and the service has 3 slots"),
+        (
+            Limits(slots=3),
+            job(1, 4, scope="task"),
+            "it needs 4 slots (one for each task), and the service has 3 slots",
+        ),
+        (
+            Limits(memory_bytes=1024 * MIB),
+            job(1, 4, scope="region"),
+            "it needs 2,048 MiB for 4 workers (each region has its own), and the service has "
+            "1,024 MiB",
+        ),
         (Limits(slots=1), job(1, 2), "it needs 2 slots, and the service has 1 slot"),
         (
             Limits(memory_bytes=100 * MIB),

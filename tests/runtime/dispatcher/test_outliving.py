@@ -1,12 +1,15 @@
 """Jobs outlive their service, which is killed with SIGKILL here, and so do its promises."""
 
+import contextlib
 import json
 import os
 import signal
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from penstock.cli import main
 from tests.processes.harness import PATIENCE, gone, wait_until
 from tests.runtime.dispatcher.service import Service
 
@@ -147,6 +150,30 @@ def test_jobs_wait_for_slots_and_say_why_also_after_a_restart(service):
     wait_until(lambda: service.job(third)["state"] == "finished", "the third one has run")
     assert service.lost_and_doubled("c") == (0, 0)
     assert service.job(second)["started"] == 0
+
+
+def test_workers_of_single_tasks_are_counted(service, monkeypatch):
+    service.start("--slots", "5")
+    service.begun(service.count("a"))
+    # One task reads and maps, and each subtask of the others is a task of its own.
+    monkeypatch.setenv("PENSTOCK_RESTART_SCOPE", "task")
+    with contextlib.chdir(service.root):
+        graph = CliRunner().invoke(main, ["graph", "counting.py", "-p", "4", "--", "x", "9"])
+    assert graph.output.startswith("workers: 5, one for each task   key groups: 8")
+    waiting = service.count("b", 3000, "-p", "4")
+    reason = "it needs 5 slots (one for each task), and 1 of 5 slots are taken by job 1"
+    job = service.job(waiting)
+    assert (job["state"], job["waiting"], job["slots"]) == ("queued", reason, 5)
+    assert reason in service.here("list") and reason in service.here("show", waiting)
+    service.here("cancel", "1")
+    wait_until(lambda: len(service.job(waiting)["worker_pids"]) == 5, "all its workers run")
+    never = service.here("rescale", waiting, "-p", "5", code=1)
+    assert "it needs 6 slots (one for each task), and the service has 5 slots" in never
+    assert "with parallelism 2 (3 workers)" in service.here("rescale", waiting, "-p", "2")
+    job = service.job(waiting)
+    assert (job["slots"], len(job["worker_pids"])) == (3, 3)
+    wait_until(lambda: service.job(waiting)["state"] == "finished", "it has ended")
+    assert service.lost_and_doubled("b") == (0, 0)
 
 
 def test_a_job_is_rescaled_saved_stopped_and_restarted_without_loss(service):

@@ -10,25 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
+from penstock.dataflow.graph.regions import watermark_groups
 from penstock.dataflow.time.watermark import MAX_WATERMARK
 from penstock.runtime.control.job_code import JobCode
-
-
-def watermark_groups(code: JobCode, plan: ExecutionGraph) -> dict[int, tuple[str, int]]:
-    """Return the group and the allowed drift in milliseconds of each aligned source, by its chain.
-
-    Arguments:
-        code: the job's code, which has the watermark strategies of the sources.
-        plan: the execution graph.
-    """
-    operators = {operator.id: operator for operator in code.graph.operators}
-    groups: dict[int, tuple[str, int]] = {}
-    for chain in plan.running_chains:
-        strategy = operators[chain.root.operator.id].watermark_strategy
-        if strategy is not None and strategy.alignment is not None:
-            aligned = strategy.alignment
-            groups[chain.id] = (aligned.group, aligned.max_drift_ms)
-    return groups
 
 
 class AlignmentCoordinator:
@@ -55,7 +39,7 @@ class AlignmentCoordinator:
             code: the job's code, which has the watermark strategies of the sources.
             plan: the execution graph.
         """
-        groups = watermark_groups(code, plan)
+        groups = watermark_groups(code.graph, plan)
         return cls(groups, {chain.id: chain.parallelism for chain in plan.running_chains})
 
     def report(self, chain: int, subtask: int, watermark: int) -> list[tuple[int, int, int]]:
