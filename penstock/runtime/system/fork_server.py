@@ -196,7 +196,9 @@ def _serve(module: str, connection: socket.socket, others: tuple[int, ...]) -> N
     with open(os.devnull, "rb") as empty:
         os.dup2(empty.fileno(), 0)
     _tune_allocator()
+    gc.disable()  # nothing that a module creates is garbage
     worker = import_module(module)
+    gc.enable()
     gc.collect()
     gc.freeze()
     waiting: list[_Standby] = []

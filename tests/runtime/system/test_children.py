@@ -8,12 +8,15 @@ import penstock
 from penstock.runtime.system.children import child_command
 
 _PROBE = """
-import dataclasses, enum, json, os, sys
+import dataclasses, enum, gc, json, os, sys
+
+collects_during_import = gc.isenabled()
 
 def main():
     import penstock
     print(json.dumps({
         "argv": sys.argv[1:],
+        "collects": [collects_during_import, gc.isenabled()],
         "dataclasses": dataclasses.__file__,
         "enum": enum.__file__,
         "package": penstock.__path__[0],
@@ -36,6 +39,7 @@ def test_modules_beside_the_package_do_not_hide_those_of_python(tmp_path: Path, 
     command = child_command("probe", "7", folder=str(installed))
     found = json.loads(subprocess.check_output(command, cwd=folder))
     assert found["argv"] == ["7"]
+    assert found["collects"] == [False, True]
     assert str(tmp_path) not in found["dataclasses"] + found["enum"]
     assert found["package"] == str(installed / "penstock")
     assert found["path"][-1] == str(installed)
