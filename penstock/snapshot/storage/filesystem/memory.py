@@ -35,9 +35,10 @@ class MemoryFileSystem(FileSystem):
         self.failure_rate = failure_rate
         self._random = random.Random(seed)
         root = _Node(folder=True)
-        self._seen: dict[Path, _Node] = {Path("/"): root}
-        self._durable: dict[Path, _Node] = {Path("/"): root}
-        self._locks: dict[Path, int] = {}
+        # By the text of the path, because a path takes long to hash and to compare.
+        self._seen: dict[str, _Node] = {"/": root}
+        self._durable: dict[str, _Node] = {"/": root}
+        self._locks: dict[str, int] = {}
         self._tokens = 0
 
     def crash(self, keep: float = 0.0) -> None:
@@ -47,13 +48,14 @@ class MemoryFileSystem(FileSystem):
             keep: the probability that an unsynced change survives.
         """
         self._locks.clear()
-        for path in sorted({*self._seen, *self._durable}):
-            if self._seen.get(path) is not self._durable.get(path) and self._survives(keep):
-                self._make_durable(path)
-        survivors: dict[Path, _Node] = {}
-        for path, node in sorted(self._durable.items()):
-            if path.parent in survivors or path == path.parent:
-                survivors[path] = node
+        for name in sorted({*self._seen, *self._durable}, key=_parts):
+            if self._seen.get(name) is not self._durable.get(name) and self._survives(keep):
+                self._make_durable(name)
+        survivors: dict[str, _Node] = {}
+        for name in sorted(self._durable, key=_parts):
+            node = self._durable[name]
+            if name == "/" or _parent(name) in survivors:
+                survivors[name] = node
                 if node.seen != node.durable and self._survives(keep):
                     # Either the whole unsynced content survives, or only its first bytes.
                     length = len(node.seen)
@@ -66,11 +68,11 @@ class MemoryFileSystem(FileSystem):
     def _survives(self, keep: float) -> bool:
         return self._random.random() < keep
 
-    def _make_durable(self, path: Path) -> None:
-        if path in self._seen:
-            self._durable[path] = self._seen[path]
+    def _make_durable(self, name: str) -> None:
+        if name in self._seen:
+            self._durable[name] = self._seen[name]
         else:
-            self._durable.pop(path, None)
+            self._durable.pop(name, None)
 
     def _change(self, operation: str, path: Path) -> None:
         """Raise an `OSError` with probability `failure_rate`, before a change or a sync."""
@@ -78,16 +80,17 @@ class MemoryFileSystem(FileSystem):
             raise OSError(errno.ENOSPC, f"simulated fault in {operation}", str(path))
 
     def _node(self, path: Path) -> _Node:
-        if path not in self._seen:
+        node = self._seen.get(str(path))
+        if node is None:
             raise FileNotFoundError(errno.ENOENT, "not there", str(path))
-        return self._seen[path]
+        return node
 
     def _add(self, operation: str, path: Path, node: _Node) -> None:
         self._change(operation, path)
         self._node(path.parent)
-        if path in self._seen:
+        if str(path) in self._seen:
             raise FileExistsError(errno.EEXIST, "exists", str(path))
-        self._seen[path] = node
+        self._seen[str(path)] = node
 
     def make_folder(self, path: Path) -> None:
         """Create a folder. The parent folder must exist."""
@@ -95,7 +98,7 @@ class MemoryFileSystem(FileSystem):
 
     def write(self, path: Path, data: bytes) -> None:
         """Create or overwrite a file."""
-        if path not in self._seen:
+        if str(path) not in self._seen:
             self._add("create", path, _Node())
         self._change("write", path)
         self._node(path).seen = data
@@ -105,9 +108,11 @@ class MemoryFileSystem(FileSystem):
         self._change("sync", path)
         node = self._node(path)
         node.durable = node.seen
-        for other in {*self._seen, *self._durable} if node.folder else ():
-            if other.parent == path:
-                self._make_durable(other)
+        if node.folder:
+            folder = str(path)
+            for name in {*self._seen, *self._durable}:
+                if _parent(name) == folder:
+                    self._make_durable(name)
 
     def link(self, source: Path, target: Path) -> None:
         """Create a hard link to a file; raise `FileExistsError` if `target` exists."""
@@ -121,20 +126,20 @@ class MemoryFileSystem(FileSystem):
     def rename(self, source: Path, target: Path) -> None:
         """Rename a file; replace the file at `target` if there is one."""
         self._change("rename", target)
-        self._seen[target] = self._node(source)
-        del self._seen[source]
+        self._seen[str(target)] = self._node(source)
+        del self._seen[str(source)]
 
     def remove(self, path: Path) -> None:
         """Remove a file or an empty folder."""
         self._change("remove", path)
         self._node(path)
-        del self._seen[path]
+        del self._seen[str(path)]
 
     def remove_tree(self, path: Path) -> None:
         """Remove a folder with its content, one file at a time."""
-        for other in sorted(self._seen, reverse=True):
-            if other.is_relative_to(path):
-                self.remove(other)
+        for name in sorted(self._seen, key=_parts, reverse=True):
+            if Path(name).is_relative_to(path):
+                self.remove(Path(name))
 
     def read(self, path: Path) -> bytes:
         """Return the content of a file."""
@@ -144,11 +149,12 @@ class MemoryFileSystem(FileSystem):
         """Return the names of all files and folders in a folder, sorted."""
         if not self._node(path).folder:
             raise NotADirectoryError(errno.ENOTDIR, "no folder", str(path))
-        return sorted(other.name for other in self._seen if other.parent == path and other.name)
+        folder = str(path)
+        return sorted(_parts(name)[-1] for name in self._seen if _parent(name) == folder != name)
 
     def exists(self, path: Path) -> bool:
         """Return whether a file or folder exists at the path."""
-        return path in self._seen
+        return str(path) in self._seen
 
     def is_link(self, path: Path) -> bool:
         """Return False, because this file system has no symbolic links."""
@@ -165,18 +171,28 @@ class MemoryFileSystem(FileSystem):
 
     def lock(self, path: Path, holder: bytes) -> int:
         """Lock a file and write `holder` into it; return a token for `holds` and `unlock`."""
-        if path in self._locks:
+        if str(path) in self._locks:
             raise BlockingIOError(errno.EWOULDBLOCK, "locked", str(path))
         self.write(path, holder)
         self._tokens += 1
-        self._locks[path] = self._tokens
+        self._locks[str(path)] = self._tokens
         return self._tokens
 
     def holds(self, path: Path, token: int) -> bool:
         """Return whether the lock of this token is still held, and the file exists."""
-        return self._locks.get(path) == token and path in self._seen
+        return self._locks.get(str(path)) == token and str(path) in self._seen
 
     def unlock(self, path: Path, token: int) -> None:
         """Release the lock of this token."""
-        if self._locks.get(path) == token:
-            del self._locks[path]
+        if self._locks.get(str(path)) == token:
+            del self._locks[str(path)]
+
+
+def _parts(name: str) -> list[str]:
+    """Return the parts of a path, in whose order paths are sorted."""
+    return name.split("/")
+
+
+def _parent(name: str) -> str:
+    """Return the folder of a path; the root is its own."""
+    return name.rpartition("/")[0] or "/"
