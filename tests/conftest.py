@@ -46,10 +46,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 #: Files that one process runs as a whole, by how their paths begin: those whose tests look at what
-#: a fixture of the module has done, and those that share a Spark session, each with a JVM, or a
-#: browser.
+#: a fixture of the module has done, those that read all modules, and those that share a Spark
+#: session, each with a JVM, or a browser.
 WHOLE = (
     "tests/dataflow/test_api.py",
+    "tests/docs/test_names.py",
     "tests/typing/",
     "tests/bench/test_paper.py",
     "tests/spark/test_cluster",
@@ -58,12 +59,15 @@ WHOLE = (
     "tests/spark/",
     "tests/rest/test_page.py",
 )
-#: What begins first: what takes longest, and collections of garbage, which take longer in a process
-#: that has run many tests.
+#: What begins first: what takes longest, which would keep one process busy after all others have
+#: ended; and collections of garbage, which take longer in a process that has run many tests.
 FIRST = (
-    *WHOLE[3:5],
+    "tests/spark/test_cluster",
+    "tests/spark/test_table_sink",
     "tests/simulation/test_simulation.py::test_whatever_is_killed",
     "tests/runtime/taskmanager/test_gc_tuning.py",
+    "tests/snapshot/protocols/test_interleavings.py::test_every_snapshot",
+    "tests/typing/",
 )
 #: What `make test-pythons` leaves out: tests that start processes or Spark, and large simulations.
 SLOW = (

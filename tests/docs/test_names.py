@@ -10,6 +10,7 @@ import json
 import re
 import tokenize
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -84,8 +85,14 @@ def _text_of_module(path: Path) -> str:
     return "\n".join(texts)
 
 
-TEXTS = {path.relative_to(ROOT).as_posix(): _text_of_page(path) for path in PAGES}
-TEXTS |= {path.relative_to(ROOT).as_posix(): _text_of_module(path) for path in MODULES}
+@cache
+def _texts() -> dict[str, str]:
+    """Return the text of each page and module, by its path, and fill `NAMES`.
+
+    The call takes seconds. Each process of `make test` imports this file, and only one runs it.
+    """
+    texts = {path.relative_to(ROOT).as_posix(): _text_of_page(path) for path in PAGES}
+    return texts | {path.relative_to(ROOT).as_posix(): _text_of_module(path) for path in MODULES}
 
 
 def _places(name: str) -> Iterator[Path]:
@@ -104,7 +111,7 @@ def _wrong(pattern: re.Pattern[str], is_right: Callable[[str, re.Match[str]], bo
     """Return a line for each match that is wrong, with the file that has it."""
     wrong = {
         f"{name}: {found[0]}"
-        for name, text in TEXTS.items()
+        for name, text in _texts().items()
         for found in pattern.finditer(text)
         if not is_right(name, found)
     }
@@ -144,6 +151,7 @@ def test_the_modules_that_a_text_names_exist():
 
 def test_the_classes_that_a_text_names_exist():
     pyflink = json.loads((Path(__file__).parent / "data" / "pyflink_names.json").read_text("utf-8"))
+    _texts()
     known = NAMES | set(pyflink["names"]) | OTHER_CLASSES
 
     def exists(name: str, found: re.Match[str]) -> bool:
