@@ -30,8 +30,7 @@ from penstock import (
 from penstock.dataflow.config import CheckpointingMode
 from penstock.dataflow.config.restart_scope import RestartScope
 from penstock.testing.simulation import Fault, Schedule, Simulation
-from penstock.testing.simulation.pacing import Pace
-from penstock.testing.simulation.simulation import captured
+from tests.simulation.paced import paced_simulation
 from tests.simulation.random_jobs.shapes import SHAPES, Choices
 from tests.sizes import sized
 
@@ -122,10 +121,7 @@ def _simulation(build: Build, mode: CheckpointingMode, apart: bool = False) -> S
             env.config.restart_scope = RestartScope.REGION
         env.execute()
 
-    simulation = Simulation(captured(main))
-    assert simulation.begin().right
-    simulation._pace = Pace(2, 0.02)
-    return simulation
+    return paced_simulation(main)
 
 
 def _lose_slots(

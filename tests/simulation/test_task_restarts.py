@@ -29,8 +29,7 @@ from penstock.connectors.enumerators import SubtaskEnumerator
 from penstock.dataflow.config.restart_scope import RestartScope
 from penstock.dataflow.source import SplitEnumerator
 from penstock.testing.simulation import Fault, Schedule, Simulation
-from penstock.testing.simulation.pacing import Pace
-from penstock.testing.simulation.simulation import captured
+from tests.simulation.paced import paced_simulation
 from tests.simulation.random_jobs.shapes import SHAPES, Choices
 from tests.simulation.test_other_parallelism import (
     keyed_broadcast_state,
@@ -135,10 +134,7 @@ def simulation_of(
         build(env, stream).sink_to(FileSink("out"))
         env.execute()
 
-    simulation = Simulation(captured(main))
-    assert simulation.begin().right
-    simulation._pace = Pace(2, 0.02)
-    return simulation
+    return paced_simulation(main)
 
 
 def kill_workers(simulation: Simulation, wanted: int) -> Counter[str]:
