@@ -294,13 +294,19 @@ def gone(pid: int) -> bool:
 def wait_until(
     condition: Callable[[], Any], what: str, seconds: float = PATIENCE, every: float = 0.01
 ) -> Any:
-    """Wait until a condition holds and return its value; fail with `what` after `seconds`."""
+    """Wait until a condition holds and return its value; fail with `what` after `seconds`.
+
+    The pauses are at least four times as long as the condition takes. So requests and commands that
+    are made again and again do not keep the job itself from going on.
+    """
     deadline = time.monotonic() + seconds
     pause = threading.Event()
     while True:
+        began = time.monotonic()
         value = condition()
         if value:
             return value
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             raise AssertionError(f"after {seconds:g} s still not: {what}")
-        pause.wait(every)
+        pause.wait(min(max(every, 4 * (now - began)), 1.0))

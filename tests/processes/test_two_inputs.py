@@ -66,7 +66,7 @@ class Settings:
 
     folder: Path
     mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
-    count: int = 20_000
+    count: int = 8_000
     inline_threshold: int = 64 * 1024
     parallelism: int = 2
     parts: int = 4
@@ -146,7 +146,7 @@ def job(settings: Settings) -> StreamExecutionEnvironment:
     env.get_checkpoint_config().set_checkpoint_storage_dir(settings.job)
     env.get_checkpoint_config().set_inline_threshold(settings.inline_threshold)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(40, 10))
-    source = PartedSource(settings.gate, settings.parts, lambda i: i, settings.count, 20_000)
+    source = PartedSource(settings.gate, settings.parts, lambda i: i, settings.count, 8_000)
     numbers = env.from_source(source, None, "numbers").uid("numbers")
     words = numbers.map(lambda i: f"word{i % WORDS}").uid("words")
     others = numbers.rebalance().map(lambda i: (i * 7 % WORDS, "word")).uid("others")
@@ -196,7 +196,7 @@ def test_killed_processes_lose_and_double_nothing(
 def test_a_resume_at_another_parallelism_divides_lists_and_copies_broadcast_state(
     tmp_path: Path,
 ) -> None:
-    settings = Settings(tmp_path, count=30_000)
+    settings = Settings(tmp_path, count=12_000)
     for number, parallelism in enumerate((2, 3)):
         killer = Killer(random.Random(number), targets=("jobmanager",), after_snapshots=3)
         with pytest.raises(StoreError, match="killed by signal 9"):

@@ -163,7 +163,9 @@ def check(settings: Settings) -> None:
 
 @pytest.mark.parametrize("inline_threshold", [0, pytest.param(64 * 1024, marks=pytest.mark.long)])
 def test_killed_workers_lose_and_double_no_result(tmp_path: Path, inline_threshold: int):
-    settings = Settings(tmp_path, count=20_000, inline_threshold=inline_threshold, parts=4)
+    settings = Settings(
+        tmp_path, count=8_000, rate=8_000, inline_threshold=inline_threshold, parts=4
+    )
     killer = Killer(random.Random(1), kills=3, gate=settings.gate)
     result = run_to_the_end(settings, killer, job=windowing_job)
     assert len(killer.killed) == 3 and len(result.restarts) == 3
@@ -171,7 +173,7 @@ def test_killed_workers_lose_and_double_no_result(tmp_path: Path, inline_thresho
 
 
 def test_a_job_that_continues_at_another_parallelism_has_the_same_results(tmp_path: Path):
-    settings = Settings(tmp_path, count=20_000, inline_threshold=0, parts=3)
+    settings = Settings(tmp_path, count=8_000, rate=8_000, inline_threshold=0, parts=3)
     killer = Killer(random.Random(2), kills=2, targets=("jobmanager",), gate=settings.gate)
     sizes = count(1)
 
