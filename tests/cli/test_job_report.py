@@ -53,6 +53,7 @@ def data(text="plain", **more):
         "started": 2.0,
         "ended": 3.0,
         "parallelism": 2,
+        "slots": 2,
         "max_parallelism": 8,
         "restarts": 1,
         "last_snapshot": 5,
