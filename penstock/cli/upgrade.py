@@ -163,7 +163,7 @@ class _UpgradeExecutor:
             self._require_fit(program, snapshot)
             packed = self._pack(program)
             if self._shadow is not None:
-                self._compare(packed, snapshot, *self._shadow)
+                self._compare(program, packed, snapshot, *self._shadow)
         self._upgrade(program, packed)
         raise SystemExit(0)
 
@@ -178,14 +178,25 @@ class _UpgradeExecutor:
             return job_request(program, options)
 
     def _compare(
-        self, packed: bytes, snapshot: SavedSnapshot, snapshots: int, promote: bool
+        self,
+        program: Program,
+        packed: bytes,
+        snapshot: SavedSnapshot,
+        snapshots: int,
+        promote: bool,
     ) -> None:
         """Raise `SystemExit` unless both programs have equal output and the job is upgraded."""
         from penstock.cli.shadow import compare_programs, print_report
+        from penstock.dataflow.graph.compile import compile_graph
+        from penstock.runtime.control.requests import ShadowSlots
 
-        report = compare_programs(
-            self._service.directory, self._record, packed, snapshot, snapshots
-        )
+        slots = compile_graph(program.graph, program.config).slots
+        # The service keeps the slots until this connection is closed.
+        with self._service.connect() as connection:
+            connection.ask(ShadowSlots(self._record["id"], slots))
+            report = compare_programs(
+                self._service.directory, self._record, packed, snapshot, snapshots
+            )
         print_report(report, as_json=self._as_json)
         if not (report.equal and promote):
             raise SystemExit(0 if report.equal else 1)

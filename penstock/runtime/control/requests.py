@@ -227,6 +227,20 @@ class UpgradeScript:
 
 
 @dataclass(frozen=True)
+class ShadowSlots:
+    """Requests slots for a shadow run of a job, as long as the connection is open.
+
+    Arguments:
+        id: the id of the job.
+        slots: the number of workers of the new program. A shadow run takes as many slots as the
+            larger of both programs, which run one after the other.
+    """
+
+    id: str
+    slots: int
+
+
+@dataclass(frozen=True)
 class Restart:
     """Requests to start a job from its newest snapshot. A running job is stopped before."""
 
@@ -276,6 +290,7 @@ Request = (
     | Rescale
     | Upgrade
     | UpgradeScript
+    | ShadowSlots
     | Restart
     | Logs
     | Events
@@ -293,6 +308,7 @@ _REQUESTS: dict[str, type[Request]] = {
     "rescale": Rescale,
     "upgrade": Upgrade,
     "upgrade script": UpgradeScript,
+    "shadow slots": ShadowSlots,
     "restart": Restart,
     "logs": Logs,
     "events": Events,

@@ -17,6 +17,7 @@ clients; `Dispatcher` serves it over the service's own protocol.
 | `rescale` | `Rescale(id, parallelism)` | `JobRecord`, when the job runs again |
 | `upgrade` | `Upgrade(id, ...)`, a packed program | `JobRecord`, when the new program is good |
 | `upgrade_script` | `UpgradeScript(id, path, ...)`, a file that is run | the same |
+| `shadow_slots` | `ShadowSlots(id, slots)` | a context manager that keeps the slots |
 | `restart` | `Restart(id)` | `JobRecord`, when the job runs again or is queued |
 | `logs` | `Logs(id, offset, follow)` | an asynchronous iterator of `bytes` |
 | `events` | `Events(id, after, follow)` | an asynchronous iterator of events |
@@ -32,8 +33,8 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ from penstock.runtime.control.requests import (
     Restart,
     SampleEdge,
     Savepoint,
+    ShadowSlots,
     Show,
     Stop,
     Submit,
@@ -71,8 +73,7 @@ from penstock.runtime.dispatcher.job_details import (
     JobDetails,
     SnapshotTaken,
     details_of,
-    read_part,
-    span_of,
+    log_parts,
 )
 from penstock.runtime.dispatcher.job_queue import Limits, runnable
 from penstock.runtime.dispatcher.job_registry import LOST, JobRecord, JobRegistry
@@ -83,8 +84,6 @@ from penstock.runtime.dispatcher.state_folder import StateFolder
 
 #: The interval at which changed records of jobs are saved, in seconds.
 SAVE_SECONDS = 1.0
-#: The interval at which a followed log is read, in seconds.
-LOG_SECONDS = 0.2
 
 
 class ControlPlane:
@@ -116,6 +115,8 @@ class ControlPlane:
         self._runners: dict[str, JobRunner] = {}
         #: The jobs of `submit_script`, by their `submission`.
         self._submitted: dict[str, JobRecord | None] = {}
+        #: What the shadow runs of running jobs take, as records of their own.
+        self._shadows: list[JobRecord] = []
         self._stopping = False
         self._nursery: trio.Nursery
 
@@ -232,7 +233,7 @@ class ControlPlane:
     def _running_records(self) -> Sequence[JobRecord]:
         """Return the records of the jobs that take slots and memory."""
         records = [runner.record for runner in self._runners.values()]
-        return [record for record in records if record.state == "running"]
+        return [record for record in records if record.state == "running"] + self._shadows
 
     async def _run(self, runner: JobRunner, stream: trio.SocketStream | None) -> None:
         """Run a job until it has ended, and start those that have waited for it."""
@@ -271,7 +272,7 @@ class ControlPlane:
         return {id: runner.activity for id, runner in self._runners.items()}
 
     def taken_slots(self) -> int:
-        """Return the number of slots that running jobs take."""
+        """Return the number of slots that running jobs and shadow runs take."""
         return sum(record.slots for record in self._running_records())
 
     def show(self, request: Show) -> JobDetails:
@@ -280,24 +281,12 @@ class ControlPlane:
         runner = self._runners.get(record.id)
         return details_of(self._registry, record, {} if runner is None else runner.figures)
 
-    async def logs(self, request: Logs) -> AsyncGenerator[bytes, None]:
+    def logs(self, request: Logs) -> AsyncGenerator[bytes, None]:
         """Yield the log of a job in parts, which follow each other."""
         record = self._record(request.id)
         runner = self._runners.get(record.id)
-        path = self._registry.log(record.id)
-        position, size = await trio.to_thread.run_sync(span_of, path, request.offset)
-        # Without `follow`, a log that grows fast must have an end as well.
-        end = None if request.follow else max(position, size)
-        while True:
-            ended = runner is None or runner.ended.is_set()
-            part = await trio.to_thread.run_sync(read_part, path, position, end)
-            position += len(part)
-            if part:
-                yield part
-            elif ended or not request.follow:
-                return
-            else:
-                await trio.sleep(LOG_SECONDS)
+        ended = None if runner is None else runner.ended
+        return log_parts(self._registry.log(record.id), request, ended)
 
     async def events(self, request: Events) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the kept events of a job after `after`, and with `follow` those that come.
@@ -502,6 +491,21 @@ class ControlPlane:
         others = [one for one in self._running_records() if one is not record]
         if wanted.slots > record.slots and (why := self._limits.why_waiting(wanted, others)):
             raise Conflict(f"job {record.id} cannot be changed now: {why}")
+
+    @contextmanager
+    def shadow_slots(self, request: ShadowSlots) -> Iterator[None]:
+        """Keep slots and memory for a shadow run in this block. Raise `Conflict` without room."""
+        record = self._running(request.id, "have a shadow run").record
+        slots = max(record.slots, request.slots)
+        shadow = replace(record, id=f"{record.id} (shadow run)", slots=slots, restart_scope="job")
+        if why := self._limits.why_waiting(shadow, self._running_records()):
+            raise Conflict(f"job {record.id} can have no shadow run now: {why}")
+        self._shadows.append(shadow)
+        try:
+            yield
+        finally:
+            self._shadows.remove(shadow)
+            self._schedule()
 
     async def restart(self, request: Restart) -> JobRecord:
         """Start a job from its newest snapshot; a running one is stopped with a snapshot before.

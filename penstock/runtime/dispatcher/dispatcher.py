@@ -24,7 +24,13 @@ from penstock.dataflow.errors import PenstockError, StoreError
 from penstock.runtime.control.admission import Admission
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.packing import pack_event
-from penstock.runtime.control.requests import Refused, Request, Submit, decode_request
+from penstock.runtime.control.requests import (
+    Refused,
+    Request,
+    ShadowSlots,
+    Submit,
+    decode_request,
+)
 from penstock.runtime.dispatcher.answers import answers
 from penstock.runtime.dispatcher.control_plane import ControlPlane
 from penstock.runtime.dispatcher.job_queue import Limits
@@ -156,6 +162,12 @@ class Dispatcher:
     async def _answer(self, frames: Frames, request: Request) -> None:
         if isinstance(request, Submit):
             await self._submit(frames, request)
+            return
+        if isinstance(request, ShadowSlots):
+            with self.control.shadow_slots(request):
+                await self._reply(frames, "reserved")
+                # The client sends nothing more, so this waits until it has closed the connection.
+                await frames.receive()
             return
         async with contextlib.aclosing(answers(self.control, request)) as found:
             async for answer in found:

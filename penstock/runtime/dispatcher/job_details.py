@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.runtime.control.requests import UnknownJob
+import trio
+
+from penstock.runtime.control.requests import Logs, UnknownJob
 from penstock.runtime.dispatcher.job_registry import JobRecord, JobRegistry
 from penstock.runtime.dispatcher.state_folder import StateFolder
 
 #: The number of bytes that are read from a log at once.
 LOG_BYTES = 1 << 16
+#: The interval at which a followed log is read, in seconds.
+LOG_SECONDS = 0.2
 #: The number of the last snapshots and failures in the details of a job.
 DETAILS = 60
 
@@ -90,6 +95,31 @@ def details_of(registry: JobRegistry, record: JobRecord, figures: dict[str, Any]
     snapshots = [event for event in events if event["event"] == "snapshot"]
     failures = [event for event in events if event["event"] in ("restarting", "failed")]
     return JobDetails(record, figures, snapshots[-DETAILS:], failures[-DETAILS:])
+
+
+async def log_parts(
+    path: Path, request: Logs, ended: trio.Event | None
+) -> AsyncGenerator[bytes, None]:
+    """Yield a log in parts, which follow each other.
+
+    Arguments:
+        path: the file.
+        request: says where to begin, and whether to wait for more.
+        ended: is set when the job has ended; None if it has.
+    """
+    position, size = await trio.to_thread.run_sync(span_of, path, request.offset)
+    # Without `follow`, a log that grows fast must have an end as well.
+    end = None if request.follow else max(position, size)
+    while True:
+        last = ended is None or ended.is_set()
+        part = await trio.to_thread.run_sync(read_part, path, position, end)
+        position += len(part)
+        if part:
+            yield part
+        elif last or not request.follow:
+            return
+        else:
+            await trio.sleep(LOG_SECONDS)
 
 
 def span_of(path: Path, offset: int) -> tuple[int, int]:

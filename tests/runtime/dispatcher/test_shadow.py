@@ -246,3 +246,29 @@ def test_the_service_is_killed_and_the_job_ends_during_a_shadow_run(running: Ser
     assert process.wait(PATIENCE) == 1
     assert "job 1 does not run: it is stopped" in running.said(process)
     assert not leftovers(running)
+
+
+def test_a_shadow_run_takes_slots(service: Service):
+    service.start("--slots", "3")
+    args = ("--checkpoint-dir", "ck", "--detach", "--", "out")
+    service.call("submit", write(service, "first"), *args)
+    service.begun("1")
+    # The other job leaves no room.
+    other = service.count("a", "endless", "-p", "2")
+    service.begun(other)
+    said = shadow(service, "same", code=1).stderr
+    reason = "it needs 1 slot, and 3 of 3 slots are taken by jobs 1, 2"
+    assert f"job 1 can have no shadow run now: {reason}" in said
+    service.here("cancel", other)
+    # Now both programs of the shadow run have room, and a job has to wait for their end.
+    command = ("upgrade", "1", write(service, "waiting"), "--shadow", "-p", "2", "--", "out")
+    comparing = service.background(*command)
+    text = "shadow: the new program starts"
+    wait_until(lambda: text in service.said(comparing), "the new program starts")
+    waiting = service.count("b", 100)
+    reason = "it needs 1 slot, and 3 of 3 slots are taken by jobs 1, 1 (shadow run)"
+    assert service.job(waiting)["waiting"] == reason
+    comparing.kill()
+    wait_until(lambda: service.job(waiting)["state"] == "finished", "its slots are free")
+    service.call("restart", "1")
+    require_exact(service)
