@@ -92,7 +92,7 @@ def _custom(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
 
 
 def _two_steps(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
-    """The first keyed task has many inputs. So if it fails, the second one cannot continue."""
+    """If a task of the first step fails, those of the second one continue."""
     first = stream.key_by(lambda i: i % KEYS).count()
     return first.key_by(lambda pair: pair[1] % 3).count()
 

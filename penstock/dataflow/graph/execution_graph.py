@@ -158,6 +158,7 @@ class ExecutionGraph:
         running: the indices of the chains that run; None if all do. In a region, only its own run.
         isolated: whether each task has a slot of its own. Otherwise, slot i runs subtask i of each
             chain.
+        logged: the indices of the chains whose tasks log their steps, so that they can repeat them.
     """
 
     chains: tuple[Chain, ...]
@@ -168,6 +169,7 @@ class ExecutionGraph:
     loops: tuple[tuple[int, ...], ...] = ()
     running: tuple[int, ...] | None = None
     isolated: bool = False
+    logged: frozenset[int] = frozenset()
 
     @cached_property
     def running_chains(self) -> tuple[Chain, ...]:

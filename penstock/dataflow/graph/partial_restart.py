@@ -3,6 +3,10 @@
 A failed task restarts with the tasks from which it gets records, back to the sources. (Carbone et
 al. 2015, section 4.4 and figure 4.) These tasks also send records to tasks that continue, which
 have processed some of them. So they must send the same records in the same order again.
+
+Some tasks do so whenever they read the same records. Others depend on the order of the records of
+different channels, on watermarks, and on the times at which timers fire. They log their steps, and
+repeat them (`penstock.runtime.network.step_logs`).
 """
 
 from __future__ import annotations
@@ -24,6 +28,28 @@ _BY_RECORD = {
     Partitioning.GLOBAL,
     Partitioning.CUSTOM,
 }
+
+
+def chains_to_log(plan: ExecutionGraph) -> frozenset[int]:
+    """Return the chains of a graph without loops whose tasks must log their steps to repeat them.
+
+    A chain whose tasks cannot repeat their steps is not among them, nor is one that sends nothing.
+    """
+    inputs = Counter(
+        plan.links[channel.link].target for link in plan.links for channel in plan.channels(link)
+    )
+    found = set[int]()
+    for chain in plan.running_chains:
+        specs = [node.operator.spec for node in chain.walk()]
+        several_inputs = inputs[chain.id] > chain.parallelism
+        if (
+            chain.outputs
+            and not any(spec.is_source or spec.replaces_watermarks for spec in specs)
+            and all(spec.replays or spec.repeats_steps for spec in specs)
+            and (several_inputs or not all(spec.replays for spec in specs))
+        ):
+            found.add(chain.id)
+    return frozenset(found)
 
 
 class PartialRestarts:
@@ -117,7 +143,8 @@ class PartialRestarts:
     def _why_other_records(self, chain: int) -> str | None:
         """Return why tasks of a chain may emit other records after a restart; None if they do not.
 
-        The order of records from several channels is not known. A single channel has one order.
+        The order of records from several channels is known only from a log. A single channel has
+        one order.
         """
         if chain not in self._reasons:
             self._reasons[chain] = self._find_reason(chain)
@@ -125,10 +152,11 @@ class PartialRestarts:
 
     def _find_reason(self, chain: int) -> str | None:
         found = self._plan.chains[chain]
-        for node in found.walk():
-            if not node.operator.spec.replays:
-                return f"the order of the records of {node.operator.name} may change"
         inputs = [one for one in self._channels if self.receiver(one)[0] == chain]
-        if len(inputs) > found.parallelism:
-            return f"the order of the records that reach {found.name} may change"
+        if chain not in self._plan.logged:
+            for node in found.walk():
+                if not node.operator.spec.replays:
+                    return f"the order of the records of {node.operator.name} may change"
+            if len(inputs) > found.parallelism:
+                return f"the order of the records that reach {found.name} may change"
         return next(filter(None, map(self._why_not_again, inputs)), None)

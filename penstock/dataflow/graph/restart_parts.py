@@ -11,6 +11,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.graph.job_graph import JobGraph
+from penstock.dataflow.graph.partial_restart import chains_to_log
 from penstock.dataflow.graph.regions import divide, watermark_groups
 
 
@@ -79,7 +80,7 @@ def restart_parts(
     elif together:
         reason = "Spark starts all workers together"
     elif scope is RestartScope.TASK and not (why := _why_no_single_tasks(config, plan, groups)):
-        return RestartParts(tuple(replace(region, isolated=True) for region in regions))
+        return RestartParts(tuple(_isolated(region, config) for region in regions))
     elif len(regions) == 1:
         reason = why if scope is RestartScope.TASK else "all of its tasks are connected"
     elif scope is RestartScope.TASK:
@@ -168,3 +169,14 @@ def slots_at(counts: Sequence[Sequence[int]], parallelism: int) -> int:
         return parallelism
     first, count, more = rows[-1]
     return count + (parallelism - first) * more
+
+
+def _isolated(region: ExecutionGraph, config: JobConfig) -> ExecutionGraph:
+    """Return a region in which each task has a slot of its own.
+
+    Tasks log their steps if this lets more of the others continue. Only snapshots shorten the logs,
+    so there are none without them.
+    """
+    takes_snapshots = config.checkpoint_interval_seconds is not None
+    logged = chains_to_log(region) if takes_snapshots else frozenset[int]()
+    return replace(region, isolated=True, logged=logged)

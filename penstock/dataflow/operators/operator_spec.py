@@ -50,6 +50,9 @@ class OperatorSpec:
         sets_watermarks: whether the watermarks behind the operator are its own.
         replays: whether the operator emits the same records in the same order when it reads the
             same records again, if its function is deterministic.
+        repeats_steps: whether it does so when it also reads the records of its channels, and the
+            watermarks between them, in the same order, and its timers fire between the same
+            records. An operator that `replays` does.
         late_tags: the tags of the side outputs for late records; None for records that are dropped.
         source_tags: the tags of the side outputs of a source.
         sorted_inputs: the inputs that batch mode sorts by key and event time, so that the operator
@@ -77,6 +80,7 @@ class OperatorSpec:
     gives_timestamps: bool = False
     sets_watermarks: bool = False
     replays: bool = False
+    repeats_steps: bool = False
     late_tags: tuple[OutputTag | None, ...] = ()
     source_tags: tuple[OutputTag, ...] = ()
     sorted_inputs: tuple[int, ...] = ()

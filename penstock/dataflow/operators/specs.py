@@ -29,29 +29,28 @@ SOURCE = OperatorSpec("source", Role.SOURCE, sets_watermarks=True, replays=True)
 SINK = OperatorSpec("sink", Role.SINK, replays=True)
 FEEDBACK = OperatorSpec("feedback", Role.FEEDBACK)
 
-KEYED_MAP = OperatorSpec("keyed_map", keyed=True, sorted_inputs=(0,), former_name="map")
-KEYED_FLAT_MAP = OperatorSpec(
-    "keyed_flat_map", keyed=True, sorted_inputs=(0,), former_name="flat_map"
-)
-KEYED_FILTER = OperatorSpec(
-    "keyed_filter", keyed=True, sorted_inputs=(0,), keeps_type=True, former_name="filter"
-)
+#: Keyed operators depend on the order of the records of different channels, on watermarks and on
+#: timers.
+_KEYED = OperatorSpec("keyed", keyed=True, repeats_steps=True)
+KEYED_MAP = replace(_KEYED, name="keyed_map", sorted_inputs=(0,), former_name="map")
+KEYED_FLAT_MAP = replace(KEYED_MAP, name="keyed_flat_map", former_name="flat_map")
+KEYED_FILTER = replace(KEYED_MAP, name="keyed_filter", keeps_type=True, former_name="filter")
 MAP = OperatorSpec("map", with_keys=KEYED_MAP, replays=True)
 FLAT_MAP = OperatorSpec("flat_map", with_keys=KEYED_FLAT_MAP, replays=True)
 FILTER = OperatorSpec("filter", keeps_type=True, with_keys=KEYED_FILTER, replays=True)
 PROCESS = OperatorSpec("process", side_outputs=True, replays=True)
-KEYED_PROCESS = OperatorSpec("keyed_process", keyed=True, side_outputs=True, sorted_inputs=(0,))
-KEYED_REDUCE = OperatorSpec("keyed_reduce", keyed=True, keeps_type=True)
-KEYED_COUNT = OperatorSpec("keyed_count", keyed=True)
+KEYED_PROCESS = replace(_KEYED, name="keyed_process", side_outputs=True, sorted_inputs=(0,))
+KEYED_REDUCE = replace(_KEYED, name="keyed_reduce", keeps_type=True)
+KEYED_COUNT = replace(_KEYED, name="keyed_count")
 MAP_BATCHES = OperatorSpec("map_batches")
 ASYNC_WAIT = OperatorSpec("async_wait", starts_chain=True, own_state=True)
 TABLE_JOIN = OperatorSpec("table_join")
 
-CO_MAP = OperatorSpec("co_map", two_inputs=True)
-CO_FLAT_MAP = OperatorSpec("co_flat_map", two_inputs=True)
-CO_PROCESS = OperatorSpec("co_process", two_inputs=True, side_outputs=True)
+CO_MAP = OperatorSpec("co_map", two_inputs=True, repeats_steps=True)
+CO_FLAT_MAP = replace(CO_MAP, name="co_flat_map")
+CO_PROCESS = replace(CO_MAP, name="co_process", side_outputs=True)
 CO_TABLE_JOIN = OperatorSpec("co_table_join", two_inputs=True)
-KEYED_CO_MAP = OperatorSpec("keyed_co_map", keyed=True, two_inputs=True, sorted_inputs=(0, 1))
+KEYED_CO_MAP = replace(_KEYED, name="keyed_co_map", two_inputs=True, sorted_inputs=(0, 1))
 KEYED_CO_FLAT_MAP = replace(KEYED_CO_MAP, name="keyed_co_flat_map")
 KEYED_CO_PROCESS = replace(KEYED_CO_MAP, name="keyed_co_process", side_outputs=True)
 #: In batch mode, the broadcast stream is processed when it comes, before the other one.
@@ -63,12 +62,12 @@ KEYED_BROADCAST_PROCESS = replace(BROADCAST_PROCESS, name="keyed_broadcast_proce
 _TIMESTAMPS = OperatorSpec(
     "timestamps_and_watermarks", keeps_type=True, sets_watermarks=True, replays=True
 )
-_WINDOW = OperatorSpec("keyed_window", keyed=True, side_outputs=True)
+_WINDOW = replace(_KEYED, name="keyed_window", side_outputs=True)
 _COLUMNS = OperatorSpec("keyed_columns", keyed=True, side_outputs=True, own_state=True)
-_WINDOW_JOIN = OperatorSpec("keyed_co_window", keyed=True, two_inputs=True)
-_EVENT_TIME_JOIN = OperatorSpec(
-    "keyed_co_interval_join",
-    keyed=True,
+_WINDOW_JOIN = replace(_KEYED, name="keyed_co_window", two_inputs=True)
+_EVENT_TIME_JOIN = replace(
+    _KEYED,
+    name="keyed_co_interval_join",
     two_inputs=True,
     side_outputs=True,
     needs_timestamps=True,

@@ -49,6 +49,8 @@ class Deploy:
         allow_dropped: whether tasks drop restored states that the program no longer has.
         python_files: the Python files of the job, as `pack_files` returns them.
         running: the workers that already run, because only some tasks restart.
+        steps: the steps that the task of the worker repeats, because others depend on them; see
+            `penstock.runtime.network.step_logs`.
     """
 
     attempt: int
@@ -65,6 +67,7 @@ class Deploy:
     allow_dropped: bool = False
     python_files: bytes = b""
     running: list[int] = field(default_factory=list)
+    steps: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -96,14 +99,25 @@ class ReplaceSenders:
 
 @dataclass(frozen=True)
 class SendersReplaced:
-    """Reports that a worker waits for the connections of the workers of `ReplaceSenders`."""
+    """Reports that a worker waits for the connections of the workers of `ReplaceSenders`.
+
+    Arguments:
+        worker: the index of the worker.
+        steps: what the worker knows of the steps of the tasks that restart: a list of
+            [chain, subtask, steps].
+    """
 
     worker: int
+    steps: list[Any]
 
 
 @dataclass(frozen=True)
 class CaughtUp:
-    """Reports that a worker has dropped all records that it had processed before a restart."""
+    """Reports that a worker does what it did before a restart of tasks.
+
+    A worker that has continued has dropped all records that it had processed. A task that has
+    restarted has repeated all steps of its predecessor.
+    """
 
     worker: int
 

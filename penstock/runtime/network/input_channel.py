@@ -129,6 +129,14 @@ class InputChannel:
         if len(self._queue) == 1 and not self.blocked:
             self._listener.on_ready(self)
 
+    def learn_steps(self, data: bytes) -> None:
+        """Take in steps of the sender, which may restart alone.
+
+        Raises:
+            ProtocolError: always, unless a subclass overrides the method.
+        """
+        raise ProtocolError(f"{self.id} got {len(data)} bytes of steps, which no task here logs")
+
     def _replace_watermark(self, element: Element) -> bool:
         """Replace the last element if both are watermarks; return whether that was done.
 

@@ -312,6 +312,9 @@ class Sender(Protocol):
     def send_marker(self, element: Element) -> None:
         """Send a marker, such as a barrier."""
 
+    def send_steps(self, data: bytes) -> None:
+        """Send steps that the worker of the receiver does not know; see `step_logs.py`."""
+
 
 class RemoteOutputChannel(OutputChannel):
     """The sending end of a channel to a task in another process.

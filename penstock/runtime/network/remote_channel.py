@@ -10,6 +10,7 @@ link of its channel, which identifies the channel among those of one direction:
                           WATERMARK · link · time in milliseconds
                           STATUS · link · whether the channel is idle
                           PROBE · link · see `loop_probe.py`
+                          STEPS · link · see `step_logs.py`
     receiver → sender     CREDIT · link · number of credits (0 or more), desired records in a batch,
                           window
 
@@ -50,7 +51,7 @@ from penstock.runtime.network.loop_probe import (
 from penstock.runtime.system.signal import Signal
 from penstock.snapshot.protocols.events import SnapshotKind
 
-BATCH, BARRIER, END, CREDIT, WATERMARK, STATUS, PROBE = range(7)
+BATCH, BARRIER, END, CREDIT, WATERMARK, STATUS, PROBE, STEPS = range(8)
 #: The kind of a frame, and the link of its channel.
 _HEAD = struct.Struct(">BI")
 _COUNT = struct.Struct(">I")
@@ -189,6 +190,10 @@ class SendingHalf:
         else:
             self._marker(END, b"")
 
+    def send_steps(self, data: bytes) -> None:
+        """Send steps that the worker of the receiver does not know."""
+        self._marker(STEPS, data)
+
     def _marker(self, kind: int, content: bytes) -> None:
         self._put(_HEAD.pack(kind, self._link) + content)
 
@@ -275,6 +280,8 @@ class ReceivingHalf:
             put(WatermarkStatus(bool(frame[content])))
         elif kind == PROBE:
             put(unpack_probe(frame[content:]))
+        elif kind == STEPS:
+            self._channel.learn_steps(frame[content:])
         else:
             raise ProtocolError(f"a receiver got a frame of kind {kind}")
 

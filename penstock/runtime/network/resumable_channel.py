@@ -31,6 +31,7 @@ class ResumableChannel(InputChannel):
     Arguments:
         id, listener, capacity, clock: as for `InputChannel`.
         restored: the number of the snapshot that the receiving task has restored; 0 if none.
+        learn: takes the steps that the sender has logged; None if no task logs its steps.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class ResumableChannel(InputChannel):
         capacity: int,
         clock: Callable[[], float],
         restored: int = 0,
+        learn: Callable[[bytes], None] | None = None,
     ) -> None:
         super().__init__(id, listener, capacity, clock)
         #: The number of records that the task has taken, and what it was at each barrier of a
@@ -49,6 +51,7 @@ class ResumableChannel(InputChannel):
         #: The number of records that the channel still has to drop, and what to call then.
         self.repeated = 0
         self._caught_up: Callable[[], None] = lambda: None
+        self._learn = learn
 
     def take(self) -> Element:
         """Remove and return the first element, and count its records."""
@@ -102,6 +105,17 @@ class ResumableChannel(InputChannel):
                 self._listener.on_barrier_taken()
         self._queue.clear()
         self._batches_queued = 0
+
+    def learn_steps(self, data: bytes) -> None:
+        """Take in steps of the sender at once, even if the channel is blocked.
+
+        Raises:
+            ProtocolError: if no task logs its steps, or the data are malformed.
+        """
+        if self._learn is None:
+            super().learn_steps(data)
+        else:
+            self._learn(data)
 
     def put(self, element: Element) -> None:
         """Append an element to the channel, unless the task has processed it before.

@@ -38,17 +38,19 @@ class ProcessingTime:
         self._operators = [o for o in chain.operators if type(o).next_processing_time is not never]
         self._running: Iterator[None] | None = None
 
-    @classmethod
-    def of(
-        cls, chain: ChainRunner, clock: Callable[[], float], wall_clock: Callable[[], int]
-    ) -> ProcessingTime | None:
-        """Return an object for a chain; None if its operators do nothing by processing time."""
-        made = cls(chain, clock, wall_clock)
-        return made if made._operators else None
+    @property
+    def is_needed(self) -> bool:
+        """Return whether an operator works by processing time."""
+        return bool(self._operators)
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether work has begun that is not done."""
+        return self._running is not None
 
     def is_due(self) -> bool:
         """Return whether there is something to do now."""
-        if self._running is not None:
+        if self.is_running:
             return True
         first = self._next()
         return first is not None and first <= self._wall_clock()
@@ -58,10 +60,15 @@ class ProcessingTime:
         first = self._next()
         return None if first is None else self._clock() + (first - self._wall_clock()) / 1000
 
+    def begin(self, now: int) -> None:
+        """Begin the work that is due at a time of day, in milliseconds since the epoch."""
+        self._running = self._run(now)
+
     def step(self) -> None:
         """Do one piece of the work that is due, and emit the records."""
         if self._running is None:
-            self._running = self._run(self._wall_clock())
+            self.begin(self._wall_clock())
+        assert self._running is not None
         if next(self._running, self) is self:
             self._running = None
 

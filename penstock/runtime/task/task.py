@@ -38,6 +38,7 @@ from penstock.runtime.task.activities.mail import (
     NoMoreSplitsMail,
     SplitMail,
 )
+from penstock.runtime.task.activities.repeatable import RepeatableInput, RepeatableTime
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.key_sampler import KeySampler
@@ -126,8 +127,17 @@ class Task:
         capture = StateCapture(
             chain, gate, source_input, end_of_input, slices, self.event_time, in_flight, settings
         )
+        self._steps = settings.steps
         self.snapshots = SnapshotDriver(
-            protocol, gate, self.outputs, checkpoint_writer, capture, end_of_input, clock, in_flight
+            protocol,
+            gate,
+            self.outputs,
+            checkpoint_writer,
+            capture,
+            end_of_input,
+            clock,
+            in_flight,
+            self._log_barrier,
         )
         self._end = TaskEnd(
             chain,
@@ -170,21 +180,29 @@ class Task:
             yield StateMemory(backend)
         yield EventTime(self.event_time, slices, self.end_of_input, end, outputs)
         yield EndOfInputHooks(self.end_of_input, chain, end, outputs)
-        timers = ProcessingTime.of(chain, settings.clock, settings.wall_clock)
-        if timers is not None:
+        steps = settings.steps
+        make_timers = ProcessingTime if steps is None else partial(RepeatableTime, steps)
+        timers = make_timers(chain, settings.clock, settings.wall_clock)
+        if timers.is_needed:
             own_log = None if self.source_input is None else self.gate
             yield ProcessingTimeWork(timers, own_log, snapshots, end, outputs)
         if chain.requests is not None:
             yield RequestResults(chain.requests, chain, snapshots, end, outputs)
             yield RestOfBatch(slices)
         yield self._mailbox
-        yield ChannelInput(
+        make_input = ChannelInput if steps is None else partial(RepeatableInput, steps, timers)
+        yield make_input(
             self.gate, chain, slices, self.event_time, snapshots, end, outputs, self.keys
         )
         if self.source_input is not None:
             yield SourceReading(
                 self.source_input, chain, slices, snapshots, end, outputs, settings.timer
             )
+
+    def _log_barrier(self, number: int) -> None:
+        """Log that the task takes a snapshot, if it must be able to repeat its steps."""
+        if self._steps is not None:
+            self._steps.barrier(number, self.event_time.valve)
 
     @property
     def ended(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from penstock.runtime.system.processor import Processor, WholeProcessor
 from penstock.runtime.system.wall_clock import wall_clock_of_machine
 from penstock.runtime.task.batch_sizing import TARGET_SECONDS
+from penstock.runtime.task.task_steps import TaskSteps
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class TaskSettings:
         target_seconds: the intended time for processing all records in flight to the task.
         keep_state: whether snapshots contain state. If not, they only commit output.
         wall_clock: a function that returns the time of day, in milliseconds since the epoch.
+        steps: logs the steps of the task, and repeats those of its predecessor; None if the task
+            need not repeat them.
     """
 
     clock: Callable[[], float]
@@ -31,3 +34,4 @@ class TaskSettings:
     target_seconds: float = TARGET_SECONDS
     keep_state: bool = True
     wall_clock: Callable[[], int] = wall_clock_of_machine
+    steps: TaskSteps | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.graph.execution_graph import ChannelId
@@ -131,6 +131,13 @@ class WatermarkTracker:
                 operator.restore_time(generators)
                 if operator.watermark > MIN_WATERMARK:
                     self.add((operator, Watermark(operator.watermark)))
+
+    def restore_channels(self, captured: list[Any]) -> None:
+        """Continue with what `valve.capture` has returned at the restored barrier."""
+        self.valve.restore_channels(captured)
+        if self.valve.idle:
+            # The receivers do not know yet that the task is idle again.
+            self.add(WatermarkStatus(idle=True))
 
     def in_hand(self) -> list[RecordBatch | TimeElement]:
         """Return the elements that the source has read after the current batch, for a log.

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import Any
 
 from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, Watermark
 from penstock.runtime.network.elements import TimeElement, WatermarkStatus
@@ -57,6 +58,17 @@ class WatermarkValve:
         """Begin with the watermark of a snapshot, before any element."""
         self.watermark = watermark
         self._channels = {id: _Channel(watermark) for id in self._channels}
+
+    def capture(self) -> list[Any]:
+        """Return what the valve knows of its channels, for `restore_channels`."""
+        states = [[one.watermark, one.idle, one.counts] for one in self._channels.values()]
+        return [self.idle, states]
+
+    def restore_channels(self, captured: list[Any]) -> None:
+        """Continue with the channels of another valve, whose watermark was that of this one."""
+        self.idle, states = captured
+        for id, values in zip(self._channels, states, strict=True):
+            self._channels[id] = _Channel(*values)
 
     def holder(self) -> Hashable | None:
         """Return the channel with the lowest watermark of those that count; None if none counts."""

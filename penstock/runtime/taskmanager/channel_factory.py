@@ -36,6 +36,7 @@ from penstock.runtime.network.partitioners import (
 from penstock.runtime.network.recorded_channel import RecordedChannel
 from penstock.runtime.network.remote_channel import MAX_BATCH_BYTES
 from penstock.runtime.network.resumable_channel import ResumableChannel
+from penstock.runtime.network.step_logs import LoggingSender, StepLogs
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.system.signal import Signal
 from penstock.runtime.system.system import System
@@ -69,6 +70,10 @@ class ChannelFactory:
         #: The signals that wake the parts of each task, by the id of its chain.
         self.signals = {chain.id: TaskSignals() for chain in descriptor.chains}
         self.gates: dict[int, InputGate] = {}
+        #: The logs of steps that the worker knows; None if no task logs its steps.
+        self.step_logs = (
+            StepLogs(descriptor.attempt, descriptor.restored or 0) if self._plan.logged else None
+        )
 
     def _share_of_memory(self) -> int:
         back_edges = sum(
@@ -102,7 +107,8 @@ class ChannelFactory:
         elif self._plan.isolated:
             capacity, clock = self._capacity(id), self._system.clock
             base = self._descriptor.restored or 0
-            gate.add_resumable(ResumableChannel(id, gate, capacity, clock, base))
+            learn = None if self.step_logs is None else self.step_logs.learn
+            gate.add_resumable(ResumableChannel(id, gate, capacity, clock, base, learn))
         else:
             gate.add(id, self._capacity(id))
 
@@ -224,9 +230,10 @@ class ChannelFactory:
             output = self._local_output(self.gates[link.target].channels[id], link, wake)
         else:
             config, encode = self._config, self._limited_encoder(link)
-            output = RemoteOutputChannel(
-                senders[id], encode, config.batch_records, config.batch_bytes
-            )
+            sender = senders[id]
+            if self.step_logs is not None:
+                sender = LoggingSender(sender, self.step_logs)
+            output = RemoteOutputChannel(sender, encode, config.batch_records, config.batch_bytes)
         aligned = link.partitioning is Partitioning.BROADCAST and not link.is_back_edge
         output.set_identity(self._edge_of(link), id.target, aligned, link.id)
         return output

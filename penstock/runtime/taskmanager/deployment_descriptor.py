@@ -54,6 +54,7 @@ class DeploymentDescriptor:
         restored: the number of the snapshot that is restored, or None.
         allow_dropped: whether restored states that the program no longer has are dropped.
         handles: the operator handles for each task, as in the `Deploy` message.
+        steps: the steps that the task repeats; see `penstock.runtime.network.step_logs`.
     """
 
     code: JobCode
@@ -67,6 +68,7 @@ class DeploymentDescriptor:
     restored: int | None = None
     allow_dropped: bool = False
     handles: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    steps: Sequence[Any] = ()
 
     @classmethod
     def unpack(cls, deploy: m.Deploy, slot: int) -> DeploymentDescriptor:
@@ -90,6 +92,7 @@ class DeploymentDescriptor:
             deploy.restored,
             deploy.allow_dropped,
             deploy.handles,
+            deploy.steps,
         )
 
     @property

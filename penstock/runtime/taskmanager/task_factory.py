@@ -43,6 +43,7 @@ from penstock.runtime.task.snapshots.task_snapshot import CheckpointResponder
 from penstock.runtime.task.snapshots.write_scheduler import WriteScheduler
 from penstock.runtime.task.task import Task, TaskListener
 from penstock.runtime.task.task_settings import TaskSettings
+from penstock.runtime.task.task_steps import TaskSteps
 from penstock.runtime.taskmanager.channel_factory import ChannelFactory
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
 from penstock.runtime.taskmanager.protocol_choice import snapshot_protocol
@@ -65,12 +66,14 @@ class _TaskParts:
     Arguments:
         signals: the signals that wake the parts of the task.
         senders: the sending halves of connections to other workers, by channel.
+        steps: the steps of the task; None if it need not repeat them.
         backends: the keyed state of the task's operators, by uid.
         outputs: the output channels of all links of the task.
     """
 
     signals: TaskSignals
     senders: dict[ChannelId, Sender]
+    steps: TaskSteps | None = None
     backends: dict[str, KeyedBackend] = field(default_factory=dict)
     outputs: list[OutputChannel] = field(default_factory=list)
 
@@ -84,6 +87,7 @@ class TaskFactory:
         channels: creates the channels of the slot. Its input channels must already exist.
         callers: creates the callers of asynchronous functions. Only jobs with such functions need
             it.
+        repeated: called when a task has repeated all steps of its predecessor.
     """
 
     def __init__(
@@ -92,9 +96,10 @@ class TaskFactory:
         system: System,
         channels: ChannelFactory,
         callers: CallerFactory | None = None,
+        repeated: Callable[[], None] = lambda: None,
     ) -> None:
         self._descriptor, self._system, self._channels = descriptor, system, channels
-        self._callers = callers
+        self._callers, self._repeated = callers, repeated
         self._plan, self._config = descriptor.plan, descriptor.config
         self._functions = {op.id: op for op in descriptor.code.graph.operators}
         self._edge_functions = EdgeFunctions()
@@ -143,7 +148,8 @@ class TaskFactory:
     ) -> TaskRunner:
         subtask, config = self._descriptor.subtask, self._config
         signals, gate = self._channels.signals[chain.id], self._channels.gates[chain.id]
-        parts = _TaskParts(signals, senders)
+        steps = self._steps(chain)
+        parts = _TaskParts(signals, senders, steps)
         root = self._node(chain.root, parts, chain.inputs)
         operators = [node.operator for node in root.walk()]
         typed = any(node.result_type is not None for node in root.walk())
@@ -171,6 +177,7 @@ class TaskFactory:
                 target_seconds=config.buffer_debloat_target_seconds,
                 keep_state=self._descriptor.keep,
                 wall_clock=self._system.wall_clock,
+                steps=steps,
             ),
             source_input=self._source_input(chain, root.operator, parts, request_split),
             in_flight=self._in_flight(chain.root.operator),
@@ -178,6 +185,13 @@ class TaskFactory:
         )
         self._tasks.append(task)
         return TaskRunner(task, signals, self._system)
+
+    def _steps(self, chain: Chain) -> TaskSteps | None:
+        logs, descriptor = self._channels.step_logs, self._descriptor
+        if logs is None or chain.id not in self._plan.logged:
+            return None
+        log, clock = logs.of((chain.id, descriptor.subtask)), self._system.wall_clock
+        return TaskSteps(log, descriptor.steps, clock, self._repeated)
 
     def _source_input(
         self,
@@ -292,7 +306,7 @@ class TaskFactory:
         edge_functions = self._edge_functions_of(node, inputs)
         if edge_functions:
             # Their context is the operator's, without its state.
-            context = self._context(node.operator, metrics=operator.context.metrics)
+            context = self._context(node.operator, parts, metrics=operator.context.metrics)
             operator.edge_functions = edge_functions, context
         main = self._consumers(operator, node, None, parts)
         tags = {self._plan.links[number].tag for number in node.links}
@@ -363,8 +377,8 @@ class TaskFactory:
                 info.name, self._descriptor.codec, self._descriptor.restored
             )
         if info.spec.keyed:
-            backend = parts.backends[info.uid] = self._backend(info)
-        context = self._context(info, backend, operator_state)
+            backend = parts.backends[info.uid] = self._backend(info, parts)
+        context = self._context(info, parts, backend, operator_state)
         place = OperatorPlace(self._functions[info.id], context, self._services(info, parts))
         batch = self._config.runtime_mode is RuntimeExecutionMode.BATCH
         return build_operator(place, batch=batch)
@@ -385,6 +399,7 @@ class TaskFactory:
     def _context(
         self,
         info: OperatorInfo,
+        parts: _TaskParts,
         backend: KeyedBackend | None = None,
         operator_state: OperatorStateBackend | None = None,
         metrics: MetricGroup | None = None,
@@ -401,7 +416,7 @@ class TaskFactory:
             backend,
             self._functions[info.id].side_outputs,
             operator_state,
-            self._system.wall_clock,
+            self._system.wall_clock if parts.steps is None else parts.steps.now,
             self._config.job_parameters,
             input_names(self._descriptor.code.graph, info.id),
             metrics or MetricGroup(scope, self._system.clock),
@@ -424,7 +439,7 @@ class TaskFactory:
         writer.use_codec(self._descriptor.codec)
         return writer
 
-    def _backend(self, info: OperatorInfo) -> KeyedBackend:
+    def _backend(self, info: OperatorInfo, parts: _TaskParts) -> KeyedBackend:
         descriptor = self._descriptor
         return KeyedBackend(
             folder=descriptor.paths.task_work(descriptor.attempt, info.uid, descriptor.subtask),
@@ -439,4 +454,5 @@ class TaskFactory:
             clock=self._system.timer,
             shared=self._shared_memory,
             engine=self._engine,
+            in_order=parts.steps is not None,
         )

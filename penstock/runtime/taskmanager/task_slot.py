@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.source import Split
 from penstock.runtime.control import messages as m
 from penstock.runtime.control.state_queries import CONFLICT
+from penstock.runtime.network.step_logs import StepLogs
 from penstock.runtime.system.processor import Processor
 from penstock.runtime.task.edge_watch import EdgeWatch
 from penstock.runtime.task.partial_batches import PartialBatches
@@ -29,11 +31,16 @@ class TaskSlot:
         self._clock, self._processor = clock, processor
         self._tasks: dict[int, TaskRunner] = {}
         self._plan: ExecutionGraph | None = None
+        self._step_logs: StepLogs | None = None
         self.priority = BarrierPriority((), clock)
         self.partial_batches = PartialBatches((), clock, processor, 0.0)
 
     def deploy(
-        self, plan: ExecutionGraph, tasks: Sequence[TaskRunner], buffer_timeout: float
+        self,
+        plan: ExecutionGraph,
+        tasks: Sequence[TaskRunner],
+        buffer_timeout: float,
+        step_logs: StepLogs | None = None,
     ) -> None:
         """Set the tasks of the slot.
 
@@ -41,8 +48,9 @@ class TaskSlot:
             plan: the execution graph of the job.
             tasks: the runners of the tasks, one for each chain with a subtask in this slot.
             buffer_timeout: the time for which a record may wait in an output buffer, in seconds.
+            step_logs: the logs of steps that the worker knows; None if no task logs its steps.
         """
-        self._plan = plan
+        self._plan, self._step_logs = plan, step_logs
         self._tasks = {runner.task.id[0]: runner for runner in tasks}
         self.priority = BarrierPriority(tasks, self._clock)
         self.partial_batches = PartialBatches(tasks, self._clock, self._processor, buffer_timeout)
@@ -86,6 +94,8 @@ class TaskSlot:
                     runner.task.snapshot_completed(number)
                     runner.snapshot_over(number)
                     runner.wake()
+                if self._step_logs is not None:
+                    self._step_logs.snapshot_completed(number)
             case m.EndInput(loop, round):
                 for runner in self._in_loop(loop):
                     runner.task.end_input(round)
@@ -98,17 +108,21 @@ class TaskSlot:
                 raise ProtocolError(f"a worker received a {type(message).__name__}")
 
     def senders_restart(
-        self, workers: Collection[int], snapshot: int, caught_up: Callable[[], None]
-    ) -> None:
+        self, workers: Collection[int], attempt: int, snapshot: int, caught_up: Callable[[], None]
+    ) -> list[Any]:
         """Expect records again that tasks of other workers send again, and drop those processed.
 
         Arguments:
             workers: the indices of the workers, whose tasks restart.
+            attempt: the number of their attempt.
             snapshot: the snapshot from which they restart; 0 for the beginning of the input.
             caught_up: called when all records are dropped that the tasks here have processed.
 
+        Returns:
+            What is known of the steps of these tasks; see `StepLogs.restart`.
+
         Raises:
-            ProtocolError: if a channel cannot continue.
+            ProtocolError: if a channel cannot continue, or the log of a task.
         """
         assert self._plan is not None
         resumable = [channel for runner in self for channel in runner.task.gate.resumable.values()]
@@ -121,6 +135,10 @@ class TaskSlot:
         for channel in mine:
             channel.sender_restarts(snapshot, caught_up_one)
         caught_up_one()
+        if self._step_logs is None:
+            return []
+        tasks = [task for worker in workers for task in self._plan.tasks_of(worker)]
+        return self._step_logs.restart(tasks, attempt, snapshot)
 
     def read_state(self, query: m.ReadState, answer: Callable[[m.StateRead], None]) -> None:
         """Let a task answer a query of its state, between two batches.

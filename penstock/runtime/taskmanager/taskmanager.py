@@ -217,8 +217,8 @@ class TaskManager:
             case m.ReplaceSenders(workers, attempt, snapshot):
                 self._connections.replace(workers, attempt)
                 caught_up = partial(self.send, m.CaughtUp(self._spec.worker))
-                self._slot.senders_restart(workers, snapshot, caught_up)
-                self.send(m.SendersReplaced(self._spec.worker))
+                steps = self._slot.senders_restart(workers, attempt, snapshot, caught_up)
+                self.send(m.SendersReplaced(self._spec.worker, steps))
             case m.SampleStacks():
                 if not self._sampling:
                     self._sampling = True
@@ -256,13 +256,15 @@ class TaskManager:
         require_open_files(PROCESS_FILES + self._connections.count)
         await self._connections.open(deploy.addresses, deploy.running, nursery)
         callers = self._callers = CallerFactory(nursery, self._system.read or self._system.offload)
-        tasks = TaskFactory(descriptor, self._system, channels, callers).create_tasks(
+        repeated = partial(self.send, m.CaughtUp(self._spec.worker))
+        tasks = TaskFactory(descriptor, self._system, channels, callers, repeated).create_tasks(
             senders,
             self,
             partial(self._snapshot_reporter, descriptor),
             lambda chain: self.send(m.SplitWanted(chain, descriptor.subtask)),
         )
-        self._slot.deploy(descriptor.plan, tasks, descriptor.config.buffer_timeout_seconds)
+        buffer_timeout = descriptor.config.buffer_timeout_seconds
+        self._slot.deploy(descriptor.plan, tasks, buffer_timeout, channels.step_logs)
         if descriptor.config.straggler_window_seconds and descriptor.plan.slots > 1:
             self._work = WorkReports(self._system.clock, self._system.process_figures)
         restorer = StateRestorer(descriptor, self._system.offload)

@@ -79,6 +79,9 @@ class KeyedBackend:
         settings: the thresholds of the backend. Tests set smaller ones.
         engine: the kind of database for a state that is not small. The default is RocksDB, or
             SQLite if RocksDB is not installed.
+        in_order: whether entries of composite tables and timers of the same time come in the order
+            of their bytes, and not in the order in which they were put. This order is the same
+            after a restore.
     """
 
     def __init__(
@@ -96,10 +99,11 @@ class KeyedBackend:
         shared: SharedMemory | None = None,
         settings: StateSettings = DEFAULT_SETTINGS,
         engine: DatabaseEngine | None = None,
+        in_order: bool = False,
     ) -> None:
-        self.groups = groups
+        self.groups, self.in_order = groups, in_order
         self._codec = codec
-        self.tables = Tables(codec, settings)
+        self.tables = Tables(codec, settings, in_order)
         self.storage = LocalStorage(
             folder,
             codec,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol, TypeVar
+
+Value = TypeVar("Value")
 
 
 class StateCodec(Protocol):
@@ -85,3 +87,9 @@ def encode_entries(codec: StateCodec, values: list[object]) -> tuple[Sequence[by
     return [
         value.data if isinstance(value, _MARK_CLASSES) else next(encoded) for value in values
     ], True
+
+
+def in_order_of_bytes(codec: StateCodec, values: list[Value]) -> list[Value]:
+    """Return values in the order of their encoded bytes, which does not depend on history."""
+    encoded = zip(codec.encode_values([*values]), range(len(values)), strict=True)
+    return [values[index] for _, index in sorted(encoded)]

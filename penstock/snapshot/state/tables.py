@@ -13,7 +13,7 @@ from penstock.snapshot.state.entries import StateCodec
 from penstock.snapshot.state.levelled_layout import LevelledLayout
 from penstock.snapshot.state.settings import StateSettings
 from penstock.snapshot.state.state_layout import CapturedTable, StateLayout
-from penstock.snapshot.state.table.composite_table import CompositeTable
+from penstock.snapshot.state.table.composite_table import CompositeTable, OrderedCompositeTable
 from penstock.snapshot.state.table.keyed_table import ColdReader, KeyedTable
 
 logger = logging.getLogger("penstock")
@@ -25,11 +25,13 @@ class Tables:
     Arguments:
         codec: the codec, which encodes keys and values.
         settings: the thresholds of the backend.
+        in_order: whether composite tables list entries in the order of their bytes.
     """
 
-    def __init__(self, codec: StateCodec, settings: StateSettings) -> None:
+    def __init__(self, codec: StateCodec, settings: StateSettings, in_order: bool = False) -> None:
         self._codec = codec
         self._settings = settings
+        self._composite = OrderedCompositeTable if in_order else CompositeTable
         self._readers: list[ColdReader] = []
         #: Whether the operator is still opening, and requests the states that it always needs.
         self._is_opening = True
@@ -113,7 +115,7 @@ class Tables:
                 if table.kind is not kind:
                     raise GraphError(_other_kind(table, kind))
                 return table
-        made = CompositeTable if kind.is_composite else KeyedTable
+        made = self._composite if kind.is_composite else KeyedTable
         table = made(name, len(self.layouts), self._codec, self._settings)
         table.kind = kind
         for reader in self._readers:

@@ -313,5 +313,9 @@ class DirectSender:
         """Put a marker, such as a barrier, into the channel."""
         self._channel.put(element)
 
+    def send_steps(self, data: bytes) -> None:
+        """Pass steps to the channel."""
+        self._channel.learn_steps(data)
+
     def _return_credit(self) -> None:
         self.credits += 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from penstock.dataflow.config import JobConfig
@@ -83,12 +84,18 @@ class Deployment:
         """Return the configuration of the job."""
         return self.code.config
 
-    def messages(self, addresses: Sequence[str], running: Sequence[int] = ()) -> list[m.Deploy]:
+    def messages(
+        self,
+        addresses: Sequence[str],
+        running: Sequence[int] = (),
+        steps: Mapping[tuple[int, int], list[Any]] = MappingProxyType({}),
+    ) -> list[m.Deploy]:
         """Return the `Deploy` message for each worker, in the order of the slots.
 
         Arguments:
             addresses: the address of each worker for data connections, in the same order.
             running: the slots whose workers already run.
+            steps: the steps that some tasks repeat; each task has a slot of its own then.
         """
         plan = pickle.dumps(self.plan)
         return [
@@ -107,6 +114,7 @@ class Deployment:
                 self.allow_dropped,
                 self.python_files,
                 [*running],
+                steps.get(self.plan.tasks_of(slot)[0], []),
             )
             for slot in range(self.plan.slots)
         ]

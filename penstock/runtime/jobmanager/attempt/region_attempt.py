@@ -195,8 +195,8 @@ class RegionAttempt:
                 checkpoints.outside_ended(self.region, (chain, subtask))
             case m.Failed():
                 self._restarts.failed(slot, failure_of(message))
-            case m.SendersReplaced():
-                self._restarts.replaced(slot)
+            case m.SendersReplaced(_, steps):
+                self._restarts.replaced(slot, steps)
             case m.CaughtUp():
                 self._restarts.caught_up(slot)
             case m.SourceWatermark(chain, subtask, watermark):

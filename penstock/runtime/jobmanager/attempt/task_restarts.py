@@ -8,6 +8,9 @@ records that they have processed, and then continue.
 No snapshot is taken meanwhile. The barriers of a restarted source are behind records that others
 have processed already, until these records are dropped. So snapshots continue after that.
 
+A task whose output depends on more than on its records repeats its steps. The others know them
+(`penstock.runtime.network.step_logs`).
+
 If the tasks cannot restart alone, or fail again meanwhile, the region fails.
 """
 
@@ -81,8 +84,10 @@ class _Replacement:
         slots, others: the slots of their workers, and those of the workers that continue.
         addresses: the addresses of all workers; empty until the new ones have connected.
         opened: whether the tasks of the new workers are open.
-        replaced, caught_up: the slots among `others` that wait for the new workers, and that have
-            dropped all records that they had processed.
+        replaced: the slots among `others` that wait for the new workers.
+        steps: the steps that the tasks repeat, because tasks of `others` depend on them.
+        caught_up: the slots among `others` that have dropped all records that they had processed,
+            and those whose tasks have repeated all their steps.
         changed: set when one of these has changed.
     """
 
@@ -92,6 +97,7 @@ class _Replacement:
     addresses: list[str] = field(default_factory=list)
     opened: bool = False
     replaced: set[int] = field(default_factory=set)
+    steps: dict[Task, list[Any]] = field(default_factory=dict)
     caught_up: set[int] = field(default_factory=set)
     changed: Signal = field(default_factory=Signal)
 
@@ -280,16 +286,18 @@ class TaskRestarts:
         # The others refuse the connections of the new workers before they have the order.
         await wait_for(lambda: bool(replacement.addresses) and others <= replacement.replaced)
         self._reports.begin_attempt(self._plan, tasks)
-        orders = deployment.messages(replacement.addresses, running=sorted(others))
+        steps = replacement.steps
+        orders = deployment.messages(replacement.addresses, sorted(others), steps)
         for slot in slots:
             workers.send(slot, orders[slot])
         await wait_for(lambda: replacement.opened)
         await self._region.splits.repeat_for(tasks, snapshot)
         for slot in slots:
             workers.send(slot, m.Start())
+        behind = others | {self._plan.slot_of(*task) for task, left in steps.items() if left}
         seconds = deployment.config.checkpoint_timeout_seconds
-        await wait_for(lambda: others <= replacement.caught_up, trio.current_time() + seconds)
-        if not others <= replacement.caught_up:
+        await wait_for(lambda: behind <= replacement.caught_up, trio.current_time() + seconds)
+        if not behind <= replacement.caught_up:
             raise PenstockError(
                 f"restarted tasks have not sent all their records again within {seconds:g} s"
             )
@@ -320,12 +328,23 @@ class TaskRestarts:
         self._replacement.changed.set()
         return True
 
-    def replaced(self, slot: int) -> None:
-        """Record that the worker in a slot waits for connections of new workers."""
+    def replaced(self, slot: int, steps: list[Any]) -> None:
+        """Record that the worker in a slot waits for connections of new workers.
+
+        Arguments:
+            slot: the slot.
+            steps: what the worker knows of the steps of the tasks that restart.
+        """
+        if self._replacement is not None:
+            longest = self._replacement.steps
+            for chain, subtask, known in steps:
+                # All logs of a task have the same beginning.
+                if len(known) > len(longest.get((chain, subtask), ())):
+                    longest[chain, subtask] = known
         self._add(slot, lambda replacement: replacement.replaced)
 
     def caught_up(self, slot: int) -> None:
-        """Record that the worker in a slot has dropped the records that it had processed."""
+        """Record that the worker in a slot does what it did before the restart."""
         self._add(slot, lambda replacement: replacement.caught_up)
 
     def _add(self, slot: int, to: Callable[[_Replacement], set[int]]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property, partial
 from typing import ClassVar
 
-from penstock.runtime.operators.time.timer_queue import TimerQueue, TimerRow
+from penstock.runtime.operators.time.timer_queue import OrderedTimerQueue, TimerQueue, TimerRow
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state import KeyedBackend
 
@@ -106,5 +106,7 @@ class OperatorTimers:
     def _queue(self, name: str) -> TimerQueue:
         backend = self._backend
         table = backend.composite_table(name, StateKind.TIMER)
+        if backend.in_order:
+            return OrderedTimerQueue(table, partial(backend.scan, name), backend.codec)
         most = max(_LEAST_IN_MEMORY, backend.memory.budget_bytes // 4 // _TIMER_BYTES)
         return self._queue_class(table, partial(backend.scan, name), most)

@@ -14,6 +14,7 @@ next timers from the table.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import groupby
@@ -21,6 +22,7 @@ from operator import itemgetter
 from typing import Any, cast
 
 from penstock.snapshot.state import TOMBSTONE, KeyedTable
+from penstock.snapshot.state.entries import StateCodec, in_order_of_bytes
 
 #: A timer: its key, its time in milliseconds, and its namespace.
 TimerRow = tuple[Any, int, Any]
@@ -39,7 +41,8 @@ _time_of = itemgetter(1)
 class TimerQueue:
     """The timers of one operator and one time domain, in the order of their times.
 
-    Timers of the same time fire in the order of their registration, except after a restore.
+    Timers of the same time fire in the order of their registration, except after a restore; see
+    also `OrderedTimerQueue`.
 
     Arguments:
         table: the composite table whose entries are the timers.
@@ -263,6 +266,29 @@ class TimerQueue:
         self._rows = {time: rows for time, rows in self._rows.items() if rows}
         self._times = list(self._rows)
         heapify(self._times)
+
+
+class OrderedTimerQueue(TimerQueue):
+    """A queue in which timers of the same time fire in the order of their bytes.
+
+    So they fire in the same order after a restore. All timers are kept in memory.
+
+    Arguments:
+        table, entries: as for `TimerQueue`.
+        codec: encodes timers.
+    """
+
+    def __init__(
+        self,
+        table: KeyedTable,
+        entries: Callable[[], Iterable[tuple[Any, Any]]],
+        codec: StateCodec,
+    ) -> None:
+        super().__init__(table, entries, sys.maxsize)
+        self._codec = codec
+
+    def _listed_now(self, rows: dict[TimerRow, None]) -> Iterator[TimerRow]:
+        return iter(in_order_of_bytes(self._codec, list(rows)))
 
 
 def _listed(rows: TimerRow | dict[TimerRow, None]) -> Collection[TimerRow]:

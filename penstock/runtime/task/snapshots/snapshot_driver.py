@@ -55,6 +55,8 @@ class SnapshotDriver:
         clock: a function that returns the time in seconds.
         in_flight: the recorder of records that barriers overtake; None if barriers overtake no
             records.
+        at_barrier: called with the number of a snapshot before its barrier is sent and before the
+            state is captured, perhaps twice.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class SnapshotDriver:
         end_of_input: EndOfInputTracker,
         clock: Callable[[], float],
         in_flight: InFlightRecorder | None,
+        at_barrier: Callable[[int], None],
     ) -> None:
         self.protocol = protocol
         self._gate = gate
@@ -76,6 +79,7 @@ class SnapshotDriver:
         self._end_of_input = end_of_input
         self._clock = clock
         self._in_flight = in_flight
+        self._at_barrier = at_barrier
         #: The events that the protocol has not handled yet, in order.
         self.events: deque[Event] = deque()
         self._notifying = False
@@ -193,6 +197,7 @@ class SnapshotDriver:
                 for channel in channels:
                     gate.channels[channel].unblock()  # type: ignore[index]
             case CopyState(number):
+                self._at_barrier(number)
                 self._copy_state(number)
             case StartLog(number, channels):
                 recorded = (gate.recorded[channel] for channel in channels)  # type: ignore[index]
@@ -205,6 +210,7 @@ class SnapshotDriver:
                     recorded_channel.drop_log()
                 writer.abort(number)
             case Broadcast(number):
+                self._at_barrier(number)
                 barrier = Barrier(number, self._kind(number))
                 sent = partial(self.notify, BarrierSent(number))
                 self._outputs.broadcast(barrier, sent if self._in_flight is not None else None)

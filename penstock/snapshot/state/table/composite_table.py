@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import cast
 
-from penstock.snapshot.state.entries import MISSING, StateCodec
+from penstock.snapshot.state.entries import MISSING, StateCodec, in_order_of_bytes
 from penstock.snapshot.state.settings import DEFAULT_SETTINGS, StateSettings
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 
@@ -279,3 +279,20 @@ class CompositeTable(KeyedTable):
         """Return an estimate of the memory that the entries and the index take, in bytes."""
         indexed = 0 if self._index is None else self.entries_in_memory() * _INDEXED_BYTES
         return super().memory_bytes(further_entries) + indexed
+
+
+class OrderedCompositeTable(CompositeTable):
+    """A composite table that lists entries in the order of their bytes.
+
+    The order is the same after a restore, and whichever entries are in memory.
+    """
+
+    __slots__ = ()
+
+    def entries_of(self, key: object) -> Iterator[tuple[Entry, object]]:
+        """Yield the composite key and the value of each entry of `key`; see `CompositeTable`."""
+        entries = [entry for entry, _ in super().entries_of(key)]
+        for entry in in_order_of_bytes(self._codec, entries):
+            value = self.get(entry)
+            if value is not MISSING:
+                yield entry, value

@@ -1,0 +1,248 @@
+"""The steps of tasks whose output depends on more than on their records, for a repetition.
+
+A task takes batches from its channels in some order, with watermarks between them, and fires
+timers by the clock. The order depends on chance. A task that restarts while tasks behind it
+continue must repeat it, or it would send other records than those that they have processed.
+
+So the task logs each step *before* the records that the step emits are sent, and each batch of
+records is preceded by the steps that its receiver does not know. Receivers keep the logs of all
+tasks upstream in memory, and pass them on. If some tasks restart, the tasks that continue return
+what they know of their logs. The longest log of a task contains all that any of them depends on:
+no record was processed before the steps that have led to it were known. (Silvestre et al. 2021,
+*Clonos*: causal logging. Steps are logged for batches here, and not for records.)
+
+The log of a task begins behind the barrier of the last complete snapshot. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.dataflow.errors import ProtocolError
+from penstock.dataflow.time.watermark import Watermark
+from penstock.runtime.control.packing import malformed, pack, unpack
+from penstock.runtime.network.elements import Element, WatermarkStatus
+from penstock.runtime.network.output_channel import Sender
+
+#: A chain and the index of a subtask.
+Task = tuple[int, int]
+#: A kind of step, and its contents:
+#:
+#:     TAKEN · link · source · number of records · time of day
+#:     MARKED · link · source · watermark, or whether the channel is idle · time of day
+#:     FIRED · time of day, for which timers fire
+#:     BARRIER · number of the snapshot
+#:     CHANNELS · what `WatermarkValve.capture` returns
+#:
+#: Times are milliseconds since the epoch.
+Step = list[Any]
+TAKEN, MARKED, FIRED, BARRIER, CHANNELS = range(5)
+
+
+class StepLog:
+    """The steps of one task behind the barrier of a snapshot, as far as they are known.
+
+    Arguments:
+        attempt: the attempt of the task.
+        snapshot: the snapshot; 0 for the beginning of the input.
+        first: the number of steps of the attempt before its barrier.
+    """
+
+    def __init__(self, attempt: int, snapshot: int, first: int = 0) -> None:
+        self.attempt, self.snapshot = attempt, snapshot
+        self._first = first
+        self._steps: list[Step] = []
+
+    @property
+    def end(self) -> int:
+        """The number of steps of the attempt that are known, or were."""
+        return self._first + len(self._steps)
+
+    def append(self, step: Step) -> None:
+        """Add the next step."""
+        self._steps.append(step)
+
+    def after(self, end: int) -> tuple[int, list[Step]]:
+        """Return the steps after the first `end` ones, and the number of steps before them."""
+        first = max(end, self._first)
+        return first, self._steps[first - self._first :]
+
+    def learn(self, first: int, steps: list[Step]) -> None:
+        """Add steps of the task, some of which may be known already.
+
+        Arguments:
+            first: the number of steps before them.
+            steps: the steps.
+
+        Raises:
+            ProtocolError: if the steps between are not known.
+        """
+        if first > self.end:
+            raise ProtocolError(f"step {first} follows step {self.end} in a log of steps")
+        self._steps += steps[self.end - first :]
+
+    def forget(self, snapshot: int) -> None:
+        """Forget the steps before the barrier of a snapshot, which is complete."""
+        if (count := self._before(snapshot)) is not None:
+            del self._steps[:count]
+            self._first += count
+            self.snapshot = snapshot
+
+    def restart(self, attempt: int, snapshot: int) -> list[Step]:
+        """Keep the steps behind a barrier as the first ones of a new attempt, and return them.
+
+        Raises:
+            ProtocolError: if the barrier is not known.
+        """
+        count = self._before(snapshot)
+        if count is None:
+            raise ProtocolError(f"a log of steps does not know the barrier of snapshot {snapshot}")
+        del self._steps[:count]
+        self.attempt, self.snapshot, self._first = attempt, snapshot, 0
+        return self._steps
+
+    def _before(self, snapshot: int) -> int | None:
+        """Return the number of known steps up to the barrier of a snapshot."""
+        if snapshot == self.snapshot:
+            return 0
+        barrier = [BARRIER, snapshot]
+        return self._steps.index(barrier) + 1 if barrier in self._steps else None
+
+
+class StepLogs:
+    """The logs of all tasks that one worker knows: its own task, and those upstream of it.
+
+    Arguments:
+        attempt: the attempt of the worker.
+        snapshot: the snapshot that it has restored; 0 for none.
+    """
+
+    def __init__(self, attempt: int, snapshot: int) -> None:
+        self._attempt, self._snapshot = attempt, snapshot
+        self._logs: dict[Task, StepLog] = {}
+
+    def of(self, task: Task) -> StepLog:
+        """Return the log of a task, which is empty at first."""
+        if task not in self._logs:
+            self._logs[task] = StepLog(self._attempt, self._snapshot)
+        return self._logs[task]
+
+    def news(self, known: dict[Task, tuple[int, int]]) -> bytes | None:
+        """Return the steps that a receiver does not know, packed; None if it knows all.
+
+        Arguments:
+            known: the attempt of each task, and the number of its steps that were sent to the
+                receiver. They are updated.
+        """
+        news: list[Any] = []
+        for task, log in self._logs.items():
+            attempt, end = known.get(task, (log.attempt, 0))
+            if attempt != log.attempt:
+                end = 0
+            if end < log.end:
+                news.append([*task, log.attempt, log.snapshot, *log.after(end)])
+                known[task] = log.attempt, log.end
+        return pack(news) if news else None
+
+    def learn(self, data: bytes) -> None:
+        """Add the steps that another worker has sent.
+
+        Steps of an attempt that has ended are ignored: no record that depends on them is processed
+        here any more.
+
+        Raises:
+            ProtocolError: if the data are malformed, or steps are missing.
+        """
+        with malformed("log of steps"):
+            for chain, subtask, attempt, snapshot, first, steps in unpack(data):
+                task = operator.index(chain), operator.index(subtask)
+                log = self._logs.get(task)
+                if log is None:
+                    log = self._logs[task] = StepLog(attempt, snapshot, first)
+                if log.attempt == attempt:
+                    log.learn(first, steps)
+
+    def restart(self, tasks: Iterable[Task], attempt: int, snapshot: int) -> list[Any]:
+        """Return what is known of the steps of some tasks, which restart.
+
+        Arguments:
+            tasks: the tasks.
+            attempt: their new attempt.
+            snapshot: the snapshot from which they restart; 0 for the beginning of the input.
+
+        Returns:
+            A list of [chain, subtask, steps].
+
+        Raises:
+            ProtocolError: if a log does not know the barrier of the snapshot.
+        """
+        return [
+            [*task, self._logs[task].restart(attempt, snapshot)]
+            for task in tasks
+            if task in self._logs
+        ]
+
+    def snapshot_completed(self, number: int) -> None:
+        """Forget the steps before the barriers of snapshot `number`."""
+        for log in self._logs.values():
+            log.forget(number)
+
+
+class LoggingSender:
+    """Sends new steps ahead of each batch and marker; a `Sender` like the one behind it.
+
+    Arguments:
+        sender: the sending half of a connection.
+        logs: the logs of this worker.
+    """
+
+    def __init__(self, sender: Sender, logs: StepLogs) -> None:
+        self._sender, self._logs = sender, logs
+        self._known: dict[Task, tuple[int, int]] = {}
+
+    @property
+    def credits(self) -> int:
+        """Return the number of batches that may be sent now."""
+        return self._sender.credits
+
+    @property
+    def takes_partial(self) -> bool:
+        """Return whether the receiver has taken all batches but those whose credits it keeps."""
+        return self._sender.takes_partial
+
+    @property
+    def desired_records(self) -> int:
+        """Return the number of records that the receiver wants in a batch."""
+        return self._sender.desired_records
+
+    @property
+    def report_desired_records(self) -> Any:
+        """Return the function that sets the callback of the sender."""
+        return self._sender.report_desired_records
+
+    def send_batch(self, payload: bytes, count: int) -> None:
+        """Send an encoded batch of `count` records, which uses one credit."""
+        self._send_steps()
+        self._sender.send_batch(payload, count)
+
+    def send_marker(self, element: Element) -> None:
+        """Send a marker, such as a barrier."""
+        self._send_steps()
+        self._sender.send_marker(element)
+
+    def send_steps(self, data: bytes) -> None:
+        """Send steps that the worker of the receiver does not know."""
+        self._sender.send_steps(data)
+
+    def _send_steps(self) -> None:
+        steps = self._logs.news(self._known)
+        if steps is not None:
+            self._sender.send_steps(steps)
+
+
+def element_of(step: Step) -> Watermark | WatermarkStatus:
+    """Return the element of a `MARKED` step."""
+    value = step[3]
+    return WatermarkStatus(value) if isinstance(value, bool) else Watermark(value)

@@ -1,0 +1,102 @@
+"""Log the steps of a task, and keep those that it must repeat.
+
+The steps determine the output of the task, together with the records of each of its channels
+(`penstock.runtime.network.step_logs`). Its functions read the time of day of the current step, so
+they read the same one when the step is repeated.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from penstock.dataflow.graph.execution_graph import ChannelId
+from penstock.dataflow.time.watermark import Watermark
+from penstock.runtime.network.elements import TimeElement
+from penstock.runtime.network.step_logs import (
+    BARRIER,
+    CHANNELS,
+    FIRED,
+    MARKED,
+    TAKEN,
+    Step,
+    StepLog,
+)
+from penstock.runtime.task.watermark_valve import WatermarkValve
+
+
+class TaskSteps:
+    """The steps of one task.
+
+    Arguments:
+        log: the log of the task.
+        to_repeat: the steps that its predecessor has done behind the barrier of the restored
+            snapshot, as far as others depend on them.
+        wall_clock: returns the time of day, in milliseconds since the epoch.
+        repeated: called when all of `to_repeat` are repeated.
+    """
+
+    def __init__(
+        self,
+        log: StepLog,
+        to_repeat: Iterable[Step],
+        wall_clock: Callable[[], int],
+        repeated: Callable[[], None],
+    ) -> None:
+        self._log, self._wall_clock, self._repeated = log, wall_clock, repeated
+        self._left = deque(to_repeat)
+        #: The time of day of the current step, in milliseconds since the epoch.
+        self._now = wall_clock()
+        self._barrier = -1
+
+    def now(self) -> int:
+        """Return the time of day of the current step, in milliseconds since the epoch."""
+        return self._now
+
+    # ---- new steps
+
+    def taken(self, channel: ChannelId, count: int) -> None:
+        """Log that the task takes a batch of `count` records from a channel."""
+        self._now = self._wall_clock()
+        self._log.append([TAKEN, channel.link, channel.source, count, self._now])
+
+    def marked(self, channel: ChannelId, element: TimeElement) -> None:
+        """Log that the task takes an element of event time from a channel."""
+        self._now = self._wall_clock()
+        value = element.timestamp if isinstance(element, Watermark) else element.idle
+        self._log.append([MARKED, channel.link, channel.source, value, self._now])
+
+    def fired(self, now: int) -> None:
+        """Log that the timers of a time of day fire, or repeat that."""
+        self._now = now
+        self._log.append([FIRED, now])
+
+    def barrier(self, number: int, valve: WatermarkValve) -> None:
+        """Log that the task takes snapshot `number`, unless that is logged already.
+
+        The watermarks of the channels are not part of the snapshot, so they are in the log.
+        """
+        if number > self._barrier:
+            self._barrier = number
+            self._log.append([BARRIER, number])
+            self._log.append([CHANNELS, valve.capture()])
+
+    # ---- repeated steps
+
+    @property
+    def next(self) -> Step | None:
+        """Return the next step to repeat; None if there is none."""
+        return self._left[0] if self._left else None
+
+    def repeat(self, step: Step) -> None:
+        """Begin to repeat a step: log it, and set its time of day."""
+        if step[0] in (TAKEN, MARKED):
+            self._now = step[-1]
+        if step[0] != FIRED:  # `fired` logs it
+            self._log.append(step)
+
+    def done(self) -> None:
+        """Go on to the step behind the one that was repeated."""
+        self._left.popleft()
+        if not self._left:
+            self._repeated()
