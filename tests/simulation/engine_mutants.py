@@ -38,14 +38,17 @@ from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.recorded_channel import RecordedChannel
 from penstock.runtime.network.resumable_channel import ResumableChannel
+from penstock.runtime.network.step_logs import Step, StepLog
 from penstock.runtime.operators import registry
 from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
 from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.operators.time.operator_timers import OperatorTimers
 from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.runtime.task.activities.repeatable import RepeatableTime
 from penstock.runtime.task.snapshots.in_flight_data import InFlightRecorder
 from penstock.runtime.task.snapshots.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.task.snapshots.task_snapshot_writer import TaskSnapshotWriter
+from penstock.runtime.task.task_steps import TaskSteps
 from penstock.runtime.task.watermark_tracker import WatermarkTracker
 from penstock.runtime.taskmanager import protocol_choice
 from penstock.snapshot.coordination.coordinator import (
@@ -439,12 +442,12 @@ def continues_batch_jobs(patch: Patch) -> None:
 
 
 def _restarts_single_tasks(patch: Patch) -> None:
-    """Let all programs restart single tasks, and send records by their keys only."""
+    """Let all programs restart single tasks, and send records by their keys only, twice."""
     patch.setattr(settings, "RestartScope", [RestartScope.TASK])
     build = FiniteJob.build
 
     def build_by_key(self: FiniteJob, env: StreamExecutionEnvironment, fuse: bool) -> None:
-        build(replace(self, spread="", apart=False), env, fuse)
+        build(replace(self, spread="", apart="keyed"), env, fuse)
 
     patch.setattr(FiniteJob, "build", build_by_key)
 
@@ -473,6 +476,37 @@ def counts_from_aborted(patch: Patch) -> None:
     patch.setattr(ResumableChannel, "sender_restarts", sender_restarts)
 
 
+def repeats_no_steps(patch: Patch) -> None:
+    """Let restarted tasks take their input in any order, although others continue behind them."""
+    _restarts_single_tasks(patch)
+    begin = TaskSteps.__init__
+
+    def begin_without(
+        self: TaskSteps,
+        log: StepLog,
+        to_repeat: list[Step],
+        wall_clock: Callable[[], int],
+        repeated: Callable[[], None],
+    ) -> None:
+        begin(self, log, (), wall_clock, repeated)
+        if to_repeat:
+            repeated()
+
+    patch.setattr(TaskSteps, "__init__", begin_without)
+
+
+def repeats_no_timers(patch: Patch) -> None:
+    """Lose the times at which timers have fired from the logs."""
+    _restarts_single_tasks(patch)
+    repeat = RepeatableTime.begin
+
+    def begin(self: RepeatableTime, now: int) -> None:
+        if self._steps.next is None:
+            repeat(self, now)
+
+    patch.setattr(RepeatableTime, "begin", begin)
+
+
 #: Shapes whose only shuffle sends records by their keys.
 BY_KEY = ("states", "event timers")
 
@@ -489,6 +523,20 @@ MUTANTS = {
         counts_from_aborted,
         EXACT,
         BY_KEY,
+        ("kill",),
+    ),
+    "steps": Mutant(
+        "A restarted task takes its input in another order, although others continue behind it.",
+        repeats_no_steps,
+        EXACT,
+        BY_KEY,
+        ("kill",),
+    ),
+    "timer steps": Mutant(
+        "A restarted task fires its timers at other places between the records.",
+        repeats_no_timers,
+        EXACT,
+        ("timers",),
         ("kill",),
     ),
     "early broadcast": Mutant(

@@ -11,8 +11,10 @@ restarts of single tasks, so that a test that only restarts whole jobs fails.
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,7 @@ from penstock import (
 from penstock.connectors.enumerators import SubtaskEnumerator
 from penstock.dataflow.config.restart_scope import RestartScope
 from penstock.dataflow.source import SplitEnumerator
+from penstock.runtime.task.task_steps import TaskSteps
 from penstock.testing.simulation import Fault, Schedule, Simulation
 from tests.simulation.paced import paced_simulation
 from tests.simulation.random_jobs.shapes import SHAPES, Choices
@@ -137,15 +140,15 @@ def simulation_of(
     return paced_simulation(main)
 
 
-def kill_workers(simulation: Simulation, wanted: int) -> Counter[str]:
+def kill_workers(simulation: Simulation, enough: Callable[[Counter[str]], bool]) -> Counter[str]:
     """Return what has happened under some seeds. The output must be right.
 
     Under a seed, a kill may hit a job that has just begun, or one that ends. So more seeds follow
-    until single tasks have restarted often enough.
+    until enough has happened.
     """
     happened = Counter[str]()
     for seed in range(MOST_SEEDS):
-        if seed >= SEEDS and happened[SINGLE] >= wanted:
+        if seed >= SEEDS and enough(happened):
             break
         faults = (
             Fault("worker", "snapshot", 2, seed % 7 * 0.003),
@@ -163,13 +166,69 @@ SINGLE = "restarts of single tasks"
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tasks_that_restart_lose_and_double_nothing(kind: str) -> None:
-    happened = kill_workers(simulation_of(KINDS[kind]), wanted=3)
+    happened = kill_workers(simulation_of(KINDS[kind]), lambda happened: happened[SINGLE] >= 3)
     assert happened[SINGLE] >= 3, happened
+
+
+#: What a task in the middle may do, with tasks behind it that continue.
+IN_THE_MIDDLE = (
+    "process",
+    "states",
+    "timers",
+    "event timers",
+    "tumbling",
+    "sessions",
+    "sliding",
+    "purged",
+    "side outputs",
+)
+
+
+def _then_keyed(build: Build) -> Build:
+    """Pass the output of a program through another keyed task."""
+
+    def built(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+        keyed = build(env, stream).key_by(lambda record: zlib.crc32(repr(record).encode()) % 5)
+        return keyed.map(lambda record: record)
+
+    return built
+
+
+def _three_steps(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    """The tasks of the third step must know the steps of the first one, too."""
+    return _two_steps(env, stream).key_by(lambda pair: pair[1] % 5).count()
+
+
+@pytest.fixture
+def repeated(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Return the numbers of tasks that repeat steps, and of the repeated steps."""
+    counts = Counter[str]()
+    begin = TaskSteps.__init__
+
+    def counting(self: TaskSteps, log: Any, to_repeat: Any, *others: Any) -> None:
+        counts["tasks"] += bool(to_repeat)
+        counts["steps"] += len(to_repeat)
+        begin(self, log, to_repeat, *others)
+
+    monkeypatch.setattr(TaskSteps, "__init__", counting)
+    return counts
+
+
+@pytest.mark.parametrize(
+    "build",
+    [_two_inputs, _three_steps, *map(_shape, IN_THE_MIDDLE)],
+    ids=["two inputs", "three steps", *IN_THE_MIDDLE],
+)
+def test_tasks_behind_a_restarted_one_continue(build: Build, repeated: Counter[str]) -> None:
+    """The restarted one takes its input, and fires its timers, in the same order as before."""
+    simulation = simulation_of(_then_keyed(build))
+    kill_workers(simulation, lambda happened: repeated["tasks"] >= 3)
+    assert repeated["tasks"] >= 3 and repeated["steps"] >= 3, repeated
 
 
 def test_tasks_that_read_splits_in_turns_restart_together_and_at_once() -> None:
     """They may read the records in another order, so no others can tell which have come."""
-    happened = kill_workers(simulation_of(_to_all, _InTurns), wanted=0)
+    happened = kill_workers(simulation_of(_to_all, _InTurns), lambda happened: True)
     assert happened["restarts"] >= 3 and not happened[SINGLE], happened
     # Finding that out is no restart of its own.
     assert happened["restarts"] <= happened["kills of a worker"], happened

@@ -156,7 +156,7 @@ class StepLogs:
             ProtocolError: if the data are malformed, or steps are missing.
         """
         with malformed("log of steps"):
-            for chain, subtask, attempt, snapshot, first, steps in unpack(data):
+            for chain, subtask, attempt, snapshot, first, steps in unpack(data, "log of steps"):
                 task = operator.index(chain), operator.index(subtask)
                 log = self._logs.get(task)
                 if log is None:

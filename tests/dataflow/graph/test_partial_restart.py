@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from penstock import DataStream, StreamExecutionEnvironment
+from penstock import DataStream, StreamExecutionEnvironment, WatermarkStrategy
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
-from penstock.dataflow.graph.partial_restart import PartialRestarts
+from penstock.dataflow.graph.partial_restart import PartialRestarts, chains_to_log
 
 Task = tuple[int, int]
 
@@ -27,6 +27,10 @@ def keyed(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
 
 def two_keyed(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
     return keyed(env, keyed(env, stream).map(lambda pair: pair[1]))
+
+
+def logging(plan: ExecutionGraph) -> ExecutionGraph:
+    return replace(plan, isolated=True, logged=chains_to_log(plan))
 
 
 def reason(plan: ExecutionGraph, failed: Task) -> str | None:
@@ -62,6 +66,40 @@ def test_tasks_with_several_inputs_may_send_in_another_order():
     assert reason(plan, (0, 0)) is None
     assert reason(plan, (1, 0)) == "the order of the records of Count may change"
     assert reason(plan, (2, 1)) == "the order of the records of Count may change"
+
+
+def test_tasks_that_log_their_steps_send_in_the_same_order():
+    plan = logging(plan_of(two_keyed))
+    # The last tasks send nothing, so they have nothing to repeat.
+    assert plan.logged == {1}
+    assert reason(plan, (1, 0)) is None
+    assert reason(plan, (2, 1)) is None
+
+
+def test_tasks_behind_tasks_that_log_continue():
+    plan = logging(plan_of(lambda env, stream: two_keyed(env, stream).key_by(lambda one: one[0])))
+    assert plan.logged == {1, 2}
+    assert reason(plan, (2, 0)) is None
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda env, stream: stream.rebalance().map_batches(lambda batch: batch),
+        lambda env, stream: stream.rebalance().assign_timestamps_and_watermarks(
+            WatermarkStrategy.for_monotonous_timestamps()
+        ),
+    ],
+    ids=["depends on batches", "emits watermarks"],
+)
+def test_tasks_that_cannot_repeat_their_steps_do_not_log_them(build):
+    plan = logging(plan_of(lambda env, stream: keyed(env, build(env, stream))))
+    assert not plan.logged
+
+
+def test_tasks_that_only_need_their_records_do_not_log():
+    plan = logging(plan_of(lambda env, stream: keyed(env, stream.disable_chaining().map(str))))
+    assert not plan.logged
 
 
 def test_records_that_go_round_may_go_to_others():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -40,7 +41,8 @@ class FiniteJob:
         rate: numbers each second, of a generator; None reads splits with pauses instead.
         blocking: of splits with pauses: read in threads.
         spread: how the sources are connected with the rest.
-        apart: a last shuffle before the sink.
+        apart: how the records come to another task before the sink: "rebalance", "keyed", or "" if
+            there is none.
         second_sink: the input goes to a second sink as well.
         beside: the second source goes past the shape and comes to the same last task, slowly. So
             the shape's input ends, and its hooks run, while other tasks go on.
@@ -57,7 +59,7 @@ class FiniteJob:
     rate: float | None
     blocking: bool
     spread: str
-    apart: bool
+    apart: str
     second_sink: bool
     beside: bool
     batch: bool
@@ -90,8 +92,12 @@ class FiniteJob:
             other = streams[1].rebalance().map(lambda i: i).uid("other")
             other = other.rebalance().map(lambda i: ("beside", i)).uid("beside")
             out = out.union(other.rebalance()).global_().map(lambda r: r).uid("together")
-        if self.apart:
+        if self.apart == "rebalance":
             out = out.rebalance().map(lambda record: record).uid("apart")
+        elif self.apart == "keyed":
+            # Tasks behind others that depend on the order of their inputs.
+            keyed = out.key_by(lambda record: zlib.crc32(repr(record).encode()) % 5)
+            out = keyed.map(lambda record: record).uid("apart")
         out.sink_to(LedgerSink(self.ledger)).uid("sink")
         if self.second_sink:
             second = stream.map(lambda i: ("input", i)).uid("input")
@@ -194,6 +200,10 @@ class EndlessJob:
         return Counter((split, index) for split, end in last.items() for index in range(end))
 
 
+def _apart(chance: float) -> str:
+    return "rebalance" if chance < 0.3 else "keyed" if chance < 0.55 else ""
+
+
 def second_sink(ledger: int) -> Sink[Any]:
     """Return the second sink of a job: in half of all jobs, it publishes by transactions."""
     return FakeTargetSink(system_name(ledger)) if ledger % 2 else LedgerSink(ledger)
@@ -236,7 +246,7 @@ def draw_job(
         rate=None if rng.random() < 0.4 else rng.choice([150.0, 400.0]),
         blocking=rng.random() < 0.5,
         spread=rng.choice(["rebalance", "", "shuffle", "rescale", "global_"]),
-        apart=rng.random() < 0.3,
+        apart=_apart(rng.random()),
         second_sink=rng.random() < 0.3,
         beside=sources == 2 and rng.random() < 0.5,
         batch=batch,

@@ -29,7 +29,7 @@ PROGRESS = 5
 PLAIN: dict[str, Any] = {
     "second_sink": False,
     "beside": False,
-    "apart": False,
+    "apart": "",
     "sources": 1,
     "spread": "",
     "blocking": False,
