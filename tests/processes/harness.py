@@ -108,16 +108,23 @@ def count_words(
     settings: Settings,
     name: str = "",
     sink: Sink | None = None,
+    keyed_again: bool = False,
 ) -> None:
-    """Add the operators of a counting job; a name keeps several such parts of one job apart."""
+    """Add the operators of a counting job; a name keeps several such parts of one job apart.
+
+    With `keyed_again`, the counts pass another keyed task.
+    """
     source = PartedSource(settings.gate, settings.parts, lambda i: i, settings.count, settings.rate)
     numbers = env.from_source(source, None, f"Source: Generator{name}").uid(f"numbers{name}")
     words = numbers.map(lambda i, words=WORDS: f"word{i * 7919 % words}")
     # Which are routed by column.
     pairs = words.flat_map(lambda text: [(word, 1) for word in text.split()])
     counted = pairs.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
+    counted = counted.uid(f"count{name}")
+    if keyed_again:
+        counted = counted.key_by(lambda pair: pair[1] % 5).map(lambda pair: pair)
     sink = FileSink(settings.output, JsonLines()) if sink is None else sink
-    counted.uid(f"count{name}").sink_to(sink).uid(f"files{name}")
+    counted.sink_to(sink).uid(f"files{name}")
 
 
 def expected_words(settings: Settings) -> Counter[str]:

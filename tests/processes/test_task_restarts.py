@@ -15,6 +15,8 @@ from tests.processes.harness import (
     Killer,
     Settings,
     committed,
+    count_words,
+    counting_env,
     counting_job,
     expected_words,
     lost_and_doubled,
@@ -31,15 +33,26 @@ def tasks_job(settings: Settings) -> StreamExecutionEnvironment:
     return env
 
 
+def two_keyed_job(settings: Settings) -> StreamExecutionEnvironment:
+    """The counts pass another keyed task, so tasks that count are in the middle of the job."""
+    env = counting_env(settings)
+    env.config.restart_scope = RestartScope.TASK
+    count_words(env, settings, keyed_again=True)
+    return env
+
+
 def _check(settings: Settings) -> None:
     assert lost_and_doubled(committed(settings.output), expected_words(settings)) == (0, 0)
 
 
-@pytest.mark.parametrize("seed", range(sized(2, 12)))
-def test_killed_workers_restart_with_those_upstream_and_lose_and_double_nothing(tmp_path, seed):
+@pytest.mark.parametrize("job", [tasks_job, two_keyed_job], ids=["one keyed", "two keyed"])
+@pytest.mark.parametrize("seed", range(sized(1, 12)))
+def test_killed_workers_restart_with_those_upstream_and_lose_and_double_nothing(
+    tmp_path, seed, job
+):
     settings = Settings(tmp_path, 20_000, interval_ms=30, inline_threshold=seed % 2 * 4096, parts=7)
     killer = Killer(random.Random(seed), kills=6, gate=settings.gate)
-    result = run_to_the_end(settings, killer, job=tasks_job)
+    result = run_to_the_end(settings, killer, job=job)
     assert len(killer.killed) >= 6, f"seed {seed}"
     # A kill during a restart of single tasks restarts all of them.
     named = [restart.get("region") or "" for restart in result.restarts]
@@ -108,13 +121,15 @@ def test_a_sink_that_leaves_output_open_restarts_with_all_subtasks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("slot", "restarts"), [(1, {1}), (3, {0, 1, 3})], ids=["a source", "a keyed task"]
+    ("job", "slot", "restarts"),
+    [(tasks_job, 1, {1}), (tasks_job, 3, {0, 1, 3}), (two_keyed_job, 3, {0, 1, 3})],
+    ids=["a source", "a keyed task", "a keyed task in the middle"],
 )
-def test_only_the_failed_task_and_those_upstream_get_new_workers(tmp_path, slot, restarts):
+def test_only_the_failed_task_and_those_upstream_get_new_workers(tmp_path, job, slot, restarts):
     """Slots 0 and 1 have the subtasks of the source, and slots 2 and 3 those that count."""
     settings = Settings(tmp_path, 20_000, interval_ms=30, parts=2)
     killer = _KillsOne(settings, slot)
-    result = run(tasks_job(settings), progress=killer)
+    result = run(job(settings), progress=killer)
     changed = {
         slot
         for slot, (before, now) in enumerate(zip(killer.victims, killer.pids, strict=True))
@@ -122,6 +137,6 @@ def test_only_the_failed_task_and_those_upstream_get_new_workers(tmp_path, slot,
     }
     assert changed == restarts
     assert [one["region"].rpartition(", ")[2] for one in result.restarts] == [
-        f"{len(restarts)} of 4 tasks"
+        f"{len(restarts)} of {len(killer.pids)} tasks"
     ]
     _check(settings)
