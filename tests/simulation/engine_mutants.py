@@ -44,7 +44,6 @@ from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
 from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.operators.time.operator_timers import OperatorTimers
 from penstock.runtime.serialization.record_batch import RecordBatch
-from penstock.runtime.task.activities.repeatable import RepeatableTime
 from penstock.runtime.task.snapshots.in_flight_data import InFlightRecorder
 from penstock.runtime.task.snapshots.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.task.snapshots.task_snapshot_writer import TaskSnapshotWriter
@@ -495,16 +494,10 @@ def repeats_no_steps(patch: Patch) -> None:
     patch.setattr(TaskSteps, "__init__", begin_without)
 
 
-def repeats_no_timers(patch: Patch) -> None:
-    """Lose the times at which timers have fired from the logs."""
+def repeats_no_times(patch: Patch) -> None:
+    """Let functions read the present time while their task repeats steps."""
     _restarts_single_tasks(patch)
-    repeat = RepeatableTime.begin
-
-    def begin(self: RepeatableTime, now: int) -> None:
-        if self._steps.next is None:
-            repeat(self, now)
-
-    patch.setattr(RepeatableTime, "begin", begin)
+    patch.setattr(TaskSteps, "now", lambda self: self._wall_clock())
 
 
 #: Shapes whose only shuffle sends records by their keys.
@@ -532,9 +525,9 @@ MUTANTS = {
         BY_KEY,
         ("kill",),
     ),
-    "timer steps": Mutant(
-        "A restarted task fires its timers at other places between the records.",
-        repeats_no_timers,
+    "times of steps": Mutant(
+        "A restarted task registers its timers for other times than before.",
+        repeats_no_times,
         EXACT,
         ("timers",),
         ("kill",),
