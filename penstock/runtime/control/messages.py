@@ -49,7 +49,8 @@ class Deploy:
         allow_dropped: whether tasks drop restored states that the program no longer has.
         python_files: the Python files of the job, as `pack_files` returns them.
         running: the workers that already run, because only some tasks restart.
-        steps: the steps that the task of the worker repeats, because others depend on them; see
+        steps: the number of steps before those that the task of the worker repeats, and these
+            steps, because others depend on them; empty if there are none. See
             `penstock.runtime.network.step_logs`.
     """
 
@@ -104,7 +105,7 @@ class SendersReplaced:
     Arguments:
         worker: the index of the worker.
         steps: what the worker knows of the steps of the tasks that restart: a list of
-            [chain, subtask, steps].
+            [chain, subtask, number of steps before, steps].
     """
 
     worker: int

@@ -11,7 +11,10 @@ what they know of their logs. The longest log of a task contains all that any of
 no record was processed before the steps that have led to it were known. (Silvestre et al. 2021,
 *Clonos*: causal logging. Steps are logged for batches here, and not for records.)
 
-The log of a task begins behind the barrier of the last complete snapshot. Nothing here does I/O.
+The log of a task begins behind the barrier of the last complete snapshot. Its steps are numbered
+from the start of the region on, and a restart does not change the numbers: all workers know the
+same step under the same number. So steps may be on their way between two workers, of which one
+already knows of the restart. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -45,19 +48,18 @@ class StepLog:
     """The steps of one task behind the barrier of a snapshot, as far as they are known.
 
     Arguments:
-        attempt: the attempt of the task.
         snapshot: the snapshot; 0 for the beginning of the input.
-        first: the number of steps of the attempt before its barrier.
+        first: the number of steps before its barrier.
     """
 
-    def __init__(self, attempt: int, snapshot: int, first: int = 0) -> None:
-        self.attempt, self.snapshot = attempt, snapshot
+    def __init__(self, snapshot: int, first: int = 0) -> None:
+        self.snapshot = snapshot
         self._first = first
         self._steps: list[Step] = []
 
     @property
     def end(self) -> int:
-        """The number of steps of the attempt that are known, or were."""
+        """The number of steps that are known, or were."""
         return self._first + len(self._steps)
 
     def append(self, step: Step) -> None:
@@ -90,18 +92,16 @@ class StepLog:
             self._first += count
             self.snapshot = snapshot
 
-    def restart(self, attempt: int, snapshot: int) -> list[Step]:
-        """Keep the steps behind a barrier as the first ones of a new attempt, and return them.
+    def restart(self, snapshot: int) -> tuple[int, list[Step]]:
+        """Forget the steps before a barrier, and return their number and the others.
 
         Raises:
             ProtocolError: if the barrier is not known.
         """
-        count = self._before(snapshot)
-        if count is None:
+        self.forget(snapshot)
+        if snapshot != self.snapshot:
             raise ProtocolError(f"a log of steps does not know the barrier of snapshot {snapshot}")
-        del self._steps[:count]
-        self.attempt, self.snapshot, self._first = attempt, snapshot, 0
-        return self._steps
+        return self._first, self._steps
 
     def _before(self, snapshot: int) -> int | None:
         """Return the number of known steps up to the barrier of a snapshot."""
@@ -115,73 +115,68 @@ class StepLogs:
     """The logs of all tasks that one worker knows: its own task, and those upstream of it.
 
     Arguments:
-        attempt: the attempt of the worker.
-        snapshot: the snapshot that it has restored; 0 for none.
+        snapshot: the snapshot that the worker has restored; 0 for none.
     """
 
-    def __init__(self, attempt: int, snapshot: int) -> None:
-        self._attempt, self._snapshot = attempt, snapshot
+    def __init__(self, snapshot: int) -> None:
+        self._snapshot = snapshot
         self._logs: dict[Task, StepLog] = {}
 
-    def of(self, task: Task) -> StepLog:
-        """Return the log of a task, which is empty at first."""
+    def of(self, task: Task, first: int = 0) -> StepLog:
+        """Return the log of a task, which is empty at first.
+
+        Arguments:
+            task: the task.
+            first: the number of steps before the restored snapshot.
+        """
         if task not in self._logs:
-            self._logs[task] = StepLog(self._attempt, self._snapshot)
+            self._logs[task] = StepLog(self._snapshot, first)
         return self._logs[task]
 
-    def news(self, known: dict[Task, tuple[int, int]]) -> bytes | None:
+    def news(self, known: dict[Task, int]) -> bytes | None:
         """Return the steps that a receiver does not know, packed; None if it knows all.
 
         Arguments:
-            known: the attempt of each task, and the number of its steps that were sent to the
-                receiver. They are updated.
+            known: the number of steps of each task that were sent to the receiver, which are
+                updated.
         """
         news: list[Any] = []
         for task, log in self._logs.items():
-            attempt, end = known.get(task, (log.attempt, 0))
-            if attempt != log.attempt:
-                end = 0
+            end = known.get(task, 0)
             if end < log.end:
-                news.append([*task, log.attempt, log.snapshot, *log.after(end)])
-                known[task] = log.attempt, log.end
+                news.append([*task, log.snapshot, *log.after(end)])
+                known[task] = log.end
         return pack(news) if news else None
 
     def learn(self, data: bytes) -> None:
         """Add the steps that another worker has sent.
 
-        Steps of an attempt that has ended are ignored: no record that depends on them is processed
-        here any more.
-
         Raises:
             ProtocolError: if the data are malformed, or steps are missing.
         """
         with malformed("log of steps"):
-            for chain, subtask, attempt, snapshot, first, steps in unpack(data, "log of steps"):
+            for chain, subtask, snapshot, first, steps in unpack(data, "log of steps"):
                 task = operator.index(chain), operator.index(subtask)
                 log = self._logs.get(task)
                 if log is None:
-                    log = self._logs[task] = StepLog(attempt, snapshot, first)
-                if log.attempt == attempt:
-                    log.learn(first, steps)
+                    log = self._logs[task] = StepLog(snapshot, first)
+                log.learn(first, steps)
 
-    def restart(self, tasks: Iterable[Task], attempt: int, snapshot: int) -> list[Any]:
+    def restart(self, tasks: Iterable[Task], snapshot: int) -> list[Any]:
         """Return what is known of the steps of some tasks, which restart.
 
         Arguments:
             tasks: the tasks.
-            attempt: their new attempt.
             snapshot: the snapshot from which they restart; 0 for the beginning of the input.
 
         Returns:
-            A list of [chain, subtask, steps].
+            A list of [chain, subtask, number of steps before, steps].
 
         Raises:
             ProtocolError: if a log does not know the barrier of the snapshot.
         """
         return [
-            [*task, self._logs[task].restart(attempt, snapshot)]
-            for task in tasks
-            if task in self._logs
+            [*task, *self._logs[task].restart(snapshot)] for task in tasks if task in self._logs
         ]
 
     def snapshot_completed(self, number: int) -> None:
@@ -200,7 +195,7 @@ class LoggingSender:
 
     def __init__(self, sender: Sender, logs: StepLogs) -> None:
         self._sender, self._logs = sender, logs
-        self._known: dict[Task, tuple[int, int]] = {}
+        self._known: dict[Task, int] = {}
 
     @property
     def credits(self) -> int:

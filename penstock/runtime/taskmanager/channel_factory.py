@@ -71,9 +71,7 @@ class ChannelFactory:
         self.signals = {chain.id: TaskSignals() for chain in descriptor.chains}
         self.gates: dict[int, InputGate] = {}
         #: The logs of steps that the worker knows; None if no task logs its steps.
-        self.step_logs = (
-            StepLogs(descriptor.attempt, descriptor.restored or 0) if self._plan.logged else None
-        )
+        self.step_logs = StepLogs(descriptor.restored or 0) if self._plan.logged else None
 
     def _share_of_memory(self) -> int:
         back_edges = sum(

@@ -54,7 +54,8 @@ class DeploymentDescriptor:
         restored: the number of the snapshot that is restored, or None.
         allow_dropped: whether restored states that the program no longer has are dropped.
         handles: the operator handles for each task, as in the `Deploy` message.
-        steps: the steps that the task repeats; see `penstock.runtime.network.step_logs`.
+        steps: the number of steps before those that the task repeats, and these steps; empty if
+            there are none. See `penstock.runtime.network.step_logs`.
     """
 
     code: JobCode

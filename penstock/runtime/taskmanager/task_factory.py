@@ -190,8 +190,9 @@ class TaskFactory:
         logs, descriptor = self._channels.step_logs, self._descriptor
         if logs is None or chain.id not in self._plan.logged:
             return None
-        log, clock = logs.of((chain.id, descriptor.subtask)), self._system.wall_clock
-        return TaskSteps(log, descriptor.steps, clock, self._repeated)
+        first, to_repeat = descriptor.steps or (0, ())
+        log = logs.of((chain.id, descriptor.subtask), first)
+        return TaskSteps(log, to_repeat, self._system.wall_clock, self._repeated)
 
     def _source_input(
         self,

@@ -108,13 +108,12 @@ class TaskSlot:
                 raise ProtocolError(f"a worker received a {type(message).__name__}")
 
     def senders_restart(
-        self, workers: Collection[int], attempt: int, snapshot: int, caught_up: Callable[[], None]
+        self, workers: Collection[int], snapshot: int, caught_up: Callable[[], None]
     ) -> list[Any]:
         """Expect records again that tasks of other workers send again, and drop those processed.
 
         Arguments:
             workers: the indices of the workers, whose tasks restart.
-            attempt: the number of their attempt.
             snapshot: the snapshot from which they restart; 0 for the beginning of the input.
             caught_up: called when all records are dropped that the tasks here have processed.
 
@@ -138,7 +137,7 @@ class TaskSlot:
         if self._step_logs is None:
             return []
         tasks = [task for worker in workers for task in self._plan.tasks_of(worker)]
-        return self._step_logs.restart(tasks, attempt, snapshot)
+        return self._step_logs.restart(tasks, snapshot)
 
     def read_state(self, query: m.ReadState, answer: Callable[[m.StateRead], None]) -> None:
         """Let a task answer a query of its state, between two batches.

@@ -217,7 +217,7 @@ class TaskManager:
             case m.ReplaceSenders(workers, attempt, snapshot):
                 self._connections.replace(workers, attempt)
                 caught_up = partial(self.send, m.CaughtUp(self._spec.worker))
-                steps = self._slot.senders_restart(workers, attempt, snapshot, caught_up)
+                steps = self._slot.senders_restart(workers, snapshot, caught_up)
                 self.send(m.SendersReplaced(self._spec.worker, steps))
             case m.SampleStacks():
                 if not self._sampling:

@@ -43,7 +43,7 @@ def known(logs: StepLogs, task: tuple[int, int]) -> list[Step]:
 
 def chain(count: int, snapshot: int = 0) -> tuple[list[StepLogs], list[Wire], list[LoggingSender]]:
     """Return the logs of some workers in a row, and what sends from each to the next one."""
-    logs = [StepLogs(5, snapshot) for _ in range(count)]
+    logs = [StepLogs(snapshot) for _ in range(count)]
     wires = [Wire(receiver) for receiver in logs[1:]]
     senders = [LoggingSender(wire, sender) for wire, sender in zip(wires, logs, strict=False)]
     return logs, wires, senders
@@ -71,10 +71,10 @@ def test_steps_go_on_to_all_workers_downstream():
 
 
 def test_steps_that_come_on_two_ways_are_known_once():
-    last = StepLogs(5, 0)
-    ways = [StepLogs(5, 0) for _ in range(2)]
+    last = StepLogs(0)
+    ways = [StepLogs(0) for _ in range(2)]
     senders = [LoggingSender(Wire(last), way) for way in ways]
-    source = StepLogs(5, 0)
+    source = StepLogs(0)
     to_ways = [LoggingSender(Wire(way), source) for way in ways]
     for number in range(4):
         source.of(K).append(step(number))
@@ -103,33 +103,23 @@ def test_a_restart_returns_the_steps_behind_the_barrier():
     for entry in (step(1), [BARRIER, 6], step(2), [BARRIER, 7], step(3)):
         one.of(K).append(entry)
     sender.send_batch(b"", 1)
-    assert two.restart([K, D], 8, 6) == [[*K, [step(2), [BARRIER, 7], step(3)]]]
+    assert two.restart([K, D], 6) == [[*K, 2, [step(2), [BARRIER, 7], step(3)]]]
     # The new attempt begins with the same steps, so only the next one is new.
-    again = StepLogs(8, 6)
+    again = StepLogs(6)
     for entry in (step(2), [BARRIER, 7], step(3), step(4)):
-        again.of(K).append(entry)
+        again.of(K, 2).append(entry)
     LoggingSender(Wire(two), again).send_batch(b"", 1)
     assert known(two, K) == [step(2), [BARRIER, 7], step(3), step(4)]
 
 
-def test_steps_of_an_attempt_that_has_ended_are_ignored():
-    (one, two), _, (sender,) = chain(2)
-    one.of(K).append(step(1))
-    sender.send_batch(b"", 1)
-    assert two.restart([K], 8, 0) == [[*K, [step(1)]]]
-    one.of(K).append(step(2))
-    sender.send_batch(b"", 1)
-    assert known(two, K) == [step(1)]
-
-
-def test_a_worker_that_passes_steps_on_sends_those_of_a_new_attempt_from_their_beginning():
+def test_a_worker_passes_the_steps_of_a_new_attempt_on():
     (one, two, three), _, (first, second) = chain(3)
     one.of(K).append(step(1))
     first.send_batch(b"", 1)
     second.send_batch(b"", 1)
     for logs in (two, three):
-        logs.restart([K], 8, 0)
-    again = StepLogs(8, 0)
+        logs.restart([K], 0)
+    again = StepLogs(0)
     again.of(K).append(step(1))
     again.of(K).append(step(2))
     LoggingSender(Wire(two), again).send_batch(b"", 1)
@@ -138,21 +128,21 @@ def test_a_worker_that_passes_steps_on_sends_those_of_a_new_attempt_from_their_b
 
 
 def test_a_log_that_begins_behind_a_later_snapshot_is_known_from_there():
-    again, receiver = StepLogs(8, 6), StepLogs(5, 0)
+    again, receiver = StepLogs(6), StepLogs(0)
     again.of(K).append(step(1))
     LoggingSender(Wire(receiver), again).send_batch(b"", 1)
-    assert receiver.restart([K], 9, 6) == [[*K, [step(1)]]]
+    assert receiver.restart([K], 6) == [[*K, 0, [step(1)]]]
 
 
 def test_a_restart_from_an_unknown_barrier_is_refused():
-    logs = StepLogs(5, 3)
+    logs = StepLogs(3)
     logs.of(K).append(step(1))
     with pytest.raises(ProtocolError, match="does not know the barrier of snapshot 4"):
-        logs.restart([K], 6, 4)
+        logs.restart([K], 4)
 
 
 def test_missing_steps_and_malformed_data_are_refused():
-    logs = StepLogs(5, 0)
+    logs = StepLogs(0)
     logs.of(K).append(step(1))
     with pytest.raises(ProtocolError, match="step 3 follows step 1"):
         logs.of(K).learn(3, [step(4)])

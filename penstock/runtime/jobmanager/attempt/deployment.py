@@ -95,7 +95,8 @@ class Deployment:
         Arguments:
             addresses: the address of each worker for data connections, in the same order.
             running: the slots whose workers already run.
-            steps: the steps that some tasks repeat; each task has a slot of its own then.
+            steps: for some tasks, the number of steps before those that they repeat, and these;
+                each task has a slot of its own then.
         """
         plan = pickle.dumps(self.plan)
         return [

@@ -85,7 +85,8 @@ class _Replacement:
         addresses: the addresses of all workers; empty until the new ones have connected.
         opened: whether the tasks of the new workers are open.
         replaced: the slots among `others` that wait for the new workers.
-        steps: the steps that the tasks repeat, because tasks of `others` depend on them.
+        steps: for each task whose log tasks of `others` know, the number of steps before the
+            snapshot, and the steps that it repeats because the others depend on them.
         caught_up: the slots among `others` that have dropped all records that they had processed,
             and those whose tasks have repeated all their steps.
         changed: set when one of these has changed.
@@ -294,7 +295,7 @@ class TaskRestarts:
         await self._region.splits.repeat_for(tasks, snapshot)
         for slot in slots:
             workers.send(slot, m.Start())
-        behind = others | {self._plan.slot_of(*task) for task, left in steps.items() if left}
+        behind = others | {self._plan.slot_of(*task) for task, (_, left) in steps.items() if left}
         seconds = deployment.config.checkpoint_timeout_seconds
         await wait_for(lambda: behind <= replacement.caught_up, trio.current_time() + seconds)
         if not behind <= replacement.caught_up:
@@ -337,10 +338,11 @@ class TaskRestarts:
         """
         if self._replacement is not None:
             longest = self._replacement.steps
-            for chain, subtask, known in steps:
+            for chain, subtask, first, known in steps:
                 # All logs of a task have the same beginning.
-                if len(known) > len(longest.get((chain, subtask), ())):
-                    longest[chain, subtask] = known
+                _, before = longest.get((chain, subtask), (first, []))
+                if len(known) >= len(before):
+                    longest[chain, subtask] = [first, known]
         self._add(slot, lambda replacement: replacement.replaced)
 
     def caught_up(self, slot: int) -> None:
