@@ -185,8 +185,13 @@ class RepeatableInput(ChannelInput):
         return element
 
     def _put_back_passed(self) -> None:
-        """Put the elements of event time that were passed before the others that wait."""
-        for place, passed in self._passed.items():
+        """Put the elements of event time that were passed before the others that wait.
+
+        A channel may have been idle in the log. Its sender has restarted, and reports that only if
+        it is idle again.
+        """
+        for place in self._gate.channels:
+            passed = [WatermarkStatus(idle=False), *self._passed.get(place, ())]
             self._waiting.setdefault(place, deque()).extendleft(reversed(passed))
         self._passed = {}
 
