@@ -28,6 +28,9 @@ from penstock.runtime.task.watermark_valve import WatermarkValve
 class TaskSteps:
     """The steps of one task.
 
+    The time of day of its steps never goes back, even if the clock does: what an operator remembers
+    of earlier times is not in snapshots.
+
     Arguments:
         log: the log of the task.
         to_repeat: the steps that its predecessor has done behind the barrier of the restored
@@ -57,19 +60,20 @@ class TaskSteps:
 
     def taken(self, channel: ChannelId, count: int) -> None:
         """Log that the task takes a batch of `count` records from a channel."""
-        self._now = self._wall_clock()
+        self._set_now(self._wall_clock())
         self._log.append([TAKEN, channel.link, channel.source, count, self._now])
 
     def marked(self, channel: ChannelId, element: TimeElement) -> None:
         """Log that the task takes an element of event time from a channel."""
-        self._now = self._wall_clock()
+        self._set_now(self._wall_clock())
         value = element.timestamp if isinstance(element, Watermark) else element.idle
         self._log.append([MARKED, channel.link, channel.source, value, self._now])
 
-    def fired(self, now: int) -> None:
-        """Log that the timers of a time of day fire, or repeat that."""
-        self._now = now
-        self._log.append([FIRED, now])
+    def fired(self, now: int) -> int:
+        """Log that the timers of a time of day fire, and return the time of day of the step."""
+        self._set_now(now)
+        self._log.append([FIRED, self._now])
+        return self._now
 
     def barrier(self, number: int, valve: WatermarkValve) -> None:
         """Log that the task takes snapshot `number`, unless that is logged already.
@@ -81,6 +85,9 @@ class TaskSteps:
             self._log.append([BARRIER, number])
             self._log.append([CHANNELS, valve.capture()])
 
+    def _set_now(self, now: int) -> None:
+        self._now = max(self._now, now)
+
     # ---- repeated steps
 
     @property
@@ -90,10 +97,9 @@ class TaskSteps:
 
     def repeat(self, step: Step) -> None:
         """Begin to repeat a step: log it, and set its time of day."""
-        if step[0] in (TAKEN, MARKED):
+        if step[0] in (TAKEN, MARKED, FIRED):
             self._now = step[-1]
-        if step[0] != FIRED:  # `fired` logs it
-            self._log.append(step)
+        self._log.append(step)
 
     def done(self) -> None:
         """Go on to the step behind the one that was repeated."""

@@ -48,7 +48,10 @@ class RepeatableTime(ProcessingTime):
 
     def begin(self, now: int) -> None:
         """Begin the work that is due at a time of day, in milliseconds since the epoch."""
-        self._steps.fired(now)
+        super().begin(self._steps.fired(now))
+
+    def begin_again(self, now: int) -> None:
+        """Begin the work of a step that is repeated, which has its own time of day."""
         super().begin(now)
 
     def is_due(self) -> bool:
@@ -73,7 +76,7 @@ class RepeatableInput(ChannelInput):
         arguments: the arguments of `ChannelInput`.
     """
 
-    def __init__(self, steps: TaskSteps, timers: ProcessingTime, *arguments: Any) -> None:
+    def __init__(self, steps: TaskSteps, timers: RepeatableTime, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._steps, self._timers = steps, timers
         #: The elements that were taken from each channel and wait for their turn. A channel without
@@ -167,7 +170,7 @@ class RepeatableInput(ChannelInput):
             case [kind, *_] if kind == MARKED:
                 super()._receive(self._gate.channels[self._place(step)], element_of(step))
             case [kind, now] if kind == FIRED:
-                self._timers.begin(now)
+                self._timers.begin_again(now)
             case [kind, captured] if kind == CHANNELS:
                 self._event_time.restore_channels(captured)
             case [kind, _] if kind == BARRIER:
