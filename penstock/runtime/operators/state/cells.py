@@ -66,6 +66,7 @@ class ExpiringCells:
         config: when values expire, and whether an access still returns them.
         now_ms: returns the time of the clock, in milliseconds since the epoch.
         cleanup: removes expired values that are no longer accessed.
+        hides_expired: whether no access returns an expired value, even if `config` allows that.
     """
 
     def __init__(
@@ -74,6 +75,8 @@ class ExpiringCells:
         config: StateTtlConfig,
         now_ms: Callable[[], int],
         cleanup: ExpiryCleanup,
+        *,
+        hides_expired: bool = False,
     ) -> None:
         self._table = table
         self._cleanup = cleanup
@@ -84,6 +87,7 @@ class ExpiringCells:
         self._reading_is_use = config.update_type is StateTtlConfig.UpdateType.OnReadAndWrite
         self._returns_expired = (
             config.visibility is StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp
+            and not hides_expired
         )
 
     def get(self, key: Any) -> Any:

@@ -211,9 +211,12 @@ class StateStore(KeyedStateStore):
         cleanup = ExpiryCleanup(self._backend, table, config, self._now_ms)
         if cleanup.every_record:
             self._cleanups.append(cleanup)
-        if config.cleanup.in_full_snapshot():
+        # A task that repeats steps after a restore does so at their times. Nothing may depend on
+        # which expired values the snapshot contains, nor on which were removed before it.
+        repeats = self._backend.in_order
+        if config.cleanup.in_full_snapshot() and not repeats:
             table.leave_out_expired(cleanup.has_expired)
-        return table, ExpiringCells(table, config, self._now_ms, cleanup)
+        return table, ExpiringCells(table, config, self._now_ms, cleanup, hides_expired=repeats)
 
     def _convert(self, table: KeyedTable, descriptor: StateDescriptor) -> None:
         """Change the values of a restored table if the program stores them in another form.
