@@ -12,7 +12,7 @@ The activities share these parts: `slice_runner` and `chain_runner` (user code),
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
 
@@ -181,8 +181,14 @@ class Task:
         yield EventTime(self.event_time, slices, self.end_of_input, end, outputs)
         yield EndOfInputHooks(self.end_of_input, chain, end, outputs)
         steps = settings.steps
-        make_timers = ProcessingTime if steps is None else partial(RepeatableTime, steps)
-        timers = make_timers(chain, settings.clock, settings.wall_clock)
+        timers: ProcessingTime
+        make_input: Callable[..., ChannelInput]
+        if steps is None:
+            timers = ProcessingTime(chain, settings.clock, settings.wall_clock)
+            make_input = ChannelInput
+        else:
+            timers = repeatable = RepeatableTime(steps, chain, settings.clock, settings.wall_clock)
+            make_input = partial(RepeatableInput, steps, repeatable)
         if timers.is_needed:
             own_log = None if self.source_input is None else self.gate
             yield ProcessingTimeWork(timers, own_log, snapshots, end, outputs)
@@ -190,7 +196,6 @@ class Task:
             yield RequestResults(chain.requests, chain, snapshots, end, outputs)
             yield RestOfBatch(slices)
         yield self._mailbox
-        make_input = ChannelInput if steps is None else partial(RepeatableInput, steps, timers)
         yield make_input(
             self.gate, chain, slices, self.event_time, snapshots, end, outputs, self.keys
         )
