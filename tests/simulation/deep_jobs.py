@@ -52,7 +52,8 @@ class Numbered(KeyedProcessFunction):
         self.count.update(number)
         self.expires.update(number)
         id = value[0]
-        self.waiting.put(id, number)
+        # A record may come several times, but each has a number of its own.
+        self.waiting.put(number, id)
         timers = ctx.timer_service()
         timers.register_processing_time_timer(timers.current_processing_time() // 5 * 5 + 5)
         timers.register_event_time_timer(1 << 50)  # which fires at the end of the input
@@ -63,7 +64,7 @@ class Numbered(KeyedProcessFunction):
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
         del timestamp, ctx
         assert self.expires.value() == self.count.value()
-        for id, number in list(self.waiting.items()):
+        for number, id in list(self.waiting.items()):
             yield -1 - id, number
         self.waiting.clear()
 

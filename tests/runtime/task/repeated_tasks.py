@@ -18,11 +18,11 @@ from typing import Any, cast
 from penstock import StreamExecutionEnvironment
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ChannelId
+from penstock.dataflow.graph.partial_restart import chains_to_log
 from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime import codegen
 from penstock.runtime.control.job_code import JobCode, pack, unpack
 from penstock.runtime.control.record_class_search import record_classes
-from penstock.runtime.jobmanager.restart_parts import isolated
 from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, WatermarkStatus
 from penstock.runtime.network.step_logs import StepLogs
 from penstock.runtime.serialization.codec import Codec
@@ -68,7 +68,8 @@ def program(build: Build, inputs: int) -> tuple[bytes, int]:
         stream.key_by(repr).map(lambda record: record).set_parallelism(2).print()
     graph, config = env._graph_of(env._executions.pending()), env.config
     code = JobCode(graph, config, types=record_classes(graph, []))
-    plan = isolated(compile_graph(graph, config), logs=True)
+    compiled = compile_graph(graph, config)
+    plan = replace(compiled, isolated=True, logged=chains_to_log(compiled))
     (tested,) = plan.logged & {plan.links[link].target for link in plan.chains[0].outputs}
     return pack(replace(code, plan=plan)), tested
 
