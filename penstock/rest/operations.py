@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.runtime.control.job_state import JobState, SnapshotRequest
+from penstock.runtime.control.job_state import JobState, ShadowRequest, SnapshotRequest
 from penstock.runtime.control.requests import Request
 from penstock.saved.state_requests import StateRequest
 
@@ -61,6 +61,19 @@ class JobOperations(Protocol):
         self, job: JobState, path: str, options: list[str], arguments: list[str], folder: str
     ) -> None:
         """Replace the program of a job by that of a job file."""
+
+    async def shadow_run(
+        self, job: JobState, path: str, options: list[str], arguments: list[str], folder: str
+    ) -> ShadowRequest:
+        """Compare the program of a job file with that of a job; return the request for the report.
+
+        Arguments:
+            job: the job.
+            path: the path of the job file.
+            options: options of `penstock upgrade --shadow`.
+            arguments: the arguments of the job file.
+            folder: the working directory; empty for that of the job file.
+        """
 
     async def cancel(self, job: JobState) -> None:
         """End a job at once, without a final snapshot."""

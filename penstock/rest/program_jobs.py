@@ -24,7 +24,7 @@ from penstock.rest.operations import RefusedRequest
 from penstock.rest.server import ServerCertificate, serve_application
 from penstock.rest.state_reader import StateReader
 from penstock.runtime.client.job_connection import JobConnection
-from penstock.runtime.control.job_state import JobState, SnapshotRequest
+from penstock.runtime.control.job_state import JobState, ShadowRequest, SnapshotRequest
 from penstock.runtime.control.requests import Request
 from penstock.runtime.control.state_queries import (
     ANSWER,
@@ -206,6 +206,13 @@ class ProgramJobs:
             f"job {job.id} belongs to the program that runs it: stop it, and start the other "
             f"program with --resume",
         )
+
+    async def shadow_run(
+        self, job: JobState, path: str, options: list[str], arguments: list[str], folder: str
+    ) -> ShadowRequest:
+        """Refuse: only jobs of a service have shadow runs."""
+        del job, path, options, arguments, folder
+        raise _no_service("has no shadow runs")
 
     async def cancel(self, job: JobState) -> None:
         """End a job at once."""

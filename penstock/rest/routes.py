@@ -204,9 +204,7 @@ async def _upgrade(call: ApiCall) -> Any:
     require_running(job)
     options = body.get("options", [])
     if "--shadow" in options:
-        raise RefusedRequest(
-            400, "a shadow run is asked for at /v1/requests, which answers with its report"
-        )
+        raise RefusedRequest(400, f"ask for a shadow run with POST /v1/jobs/{job.id}/shadow-runs")
     await call.operations.upgrade(
         job,
         body["path"],
@@ -215,6 +213,25 @@ async def _upgrade(call: ApiCall) -> Any:
         body.get("folder", ""),
     )
     return {}
+
+
+async def _shadow_run(call: ApiCall) -> Any:
+    job, body = call.job, call.body
+    require_running(job)
+    options = [*body.get("options", []), "--snapshots", str(body.get("snapshots", 3))]
+    options += ["--promote"] if body.get("promote") else []
+    request = await call.operations.shadow_run(
+        job, body["path"], options, body.get("arguments", []), body.get("folder", "")
+    )
+    return {"request-id": request.id}
+
+
+async def _shadow_request(call: ApiCall) -> Any:
+    job, id = call.job, call.path["triggerid"]
+    request = job.shadow_runs.get(id)
+    if request is None:
+        raise RefusedRequest(404, f"job {job.id} has no shadow run {id}")
+    return jobs.shadow_request(request)
 
 
 def _get(
@@ -467,6 +484,39 @@ ENDPOINTS: tuple[Endpoint, ...] = (
                 "folder": described(STRING, "the working directory; by default that of the file"),
             },
         ),
+        flink=False,
+    ),
+    _order(
+        "POST",
+        "/jobs/{jobid}/shadow-runs",
+        "startShadowRun",
+        "Compare the program of a job file with that of a running job, over the same input. The "
+        "answer has the id of a request, to ask for the report.",
+        _shadow_run,
+        ref("Trigger"),
+        record(
+            {"path": described(STRING, "the path of the job file, as seen by the server")},
+            {
+                "snapshots": described(
+                    {"type": "integer", "minimum": 1, "maximum": 1_000_000},
+                    "the number of snapshots that the run takes; 3 by default",
+                ),
+                "promote": described(BOOLEAN, "upgrade the job if the output is equal"),
+                "options": described(
+                    array(STRING), "other options of `penstock upgrade`, such as `--parallelism`"
+                ),
+                "arguments": described(array(STRING), "the arguments of the job file"),
+                "folder": described(STRING, "the working directory; by default that of the file"),
+            },
+        ),
+        flink=False,
+    ),
+    _get(
+        "/jobs/{jobid}/shadow-runs/{triggerid}",
+        "getShadowRun",
+        "Show whether a shadow run has ended, and what differs.",
+        _shadow_request,
+        "ShadowRequest",
         flink=False,
     ),
     _order(

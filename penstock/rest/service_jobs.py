@@ -21,7 +21,7 @@ from penstock.rest.observers import JobObserver
 from penstock.rest.operations import RefusedRequest
 from penstock.rest.server import ServerCertificate, serve_application
 from penstock.rest.state_reader import StateReader
-from penstock.runtime.control.job_state import JobState, SnapshotRequest
+from penstock.runtime.control.job_state import JobState, ShadowRequest, SnapshotRequest
 from penstock.runtime.control.requests import (
     Cancel,
     Conflict,
@@ -222,6 +222,29 @@ class ServiceJobs:
         """Replace the program of a job by that of a job file."""
         request = UpgradeScript(job.id, path, options, arguments, folder)
         await self._order(lambda: self._control.upgrade_script(request))
+
+    async def shadow_run(
+        self, job: JobState, path: str, options: list[str], arguments: list[str], folder: str
+    ) -> ShadowRequest:
+        """Compare the program of a job file with that of a job; return the request for the report.
+
+        The run goes on without its client.
+        """
+        order = UpgradeScript(job.id, path, options, arguments, folder)
+        request = job.request_shadow_run()
+
+        def ended(report: dict[str, Any]) -> None:
+            request.report = report
+
+        def refused(error: Refused) -> None:
+            request.failure = str(error)
+
+        try:
+            await self._order(lambda: self._control.shadow_script(order), ended, refused)
+        except RefusedRequest:
+            job.shadow_runs.pop(request.id, None)
+            raise
+        return request
 
     async def cancel(self, job: JobState) -> None:
         """End a job at once."""

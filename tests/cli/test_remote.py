@@ -329,4 +329,4 @@ def test_a_shadow_run_of_files_that_were_sent_reports_its_result(service, tmp_pa
     api = Client(remote.port, remote.token.read_text())
     body = {"path": "program.py", "options": ["--shadow"]}
     refused = api.ask(f"/jobs/{id}/upgrade", method="POST", body=body)
-    assert refused.status == 400 and b"/v1/requests" in refused.body
+    assert refused.status == 400 and b"/shadow-runs" in refused.body

@@ -168,3 +168,70 @@ def test_a_job_that_fails_shows_its_failure(service: Service):
     wait_until(lambda: state(api, id) == "FAILED", "the job has failed")
     failure = api.ask(f"/jobs/{id}/exceptions").json["exceptionHistory"]["entries"][0]
     assert "ZeroDivisionError" in failure["stacktrace"]
+
+
+SHADOWED = """
+import sys
+from penstock import FileSink, JsonLines, StreamExecutionEnvironment
+
+def counted(pair):
+    if VERSION == "broken":
+        raise RuntimeError("broken")
+    return [pair[0], -pair[1] if VERSION == "wrong" else pair[1]]
+
+print("this is", VERSION)
+env = StreamExecutionEnvironment.get_execution_environment()
+env.enable_checkpointing(50)
+numbers = env.from_generator(lambda i: i, None, 500).uid("numbers")
+counts = numbers.key_by(lambda i: i % 3).count().uid("count").map(counted).uid("map")
+counts.sink_to(FileSink(sys.argv[1], JsonLines())).uid("out")
+env.execute("shadowed")
+"""
+
+
+def test_a_shadow_run_is_requested_and_its_report_read(service: Service):
+    for version in ("first", "equal", "wrong", "broken"):
+        path = service.root / f"{version}.py"
+        path.write_text(f"VERSION = {version!r}\n{SHADOWED}")
+    api = client(service, "--slots", "3")
+
+    def body(version: str, *options: str, **more: Any) -> dict[str, Any]:
+        path = str(service.root / f"{version}.py")
+        return {"path": path, "options": list(options), "arguments": ["out"], **more}
+
+    folder = ("--checkpoint-dir", str(service.root / "ck"))
+    id = str(api.ask("/jobs", method="POST", body=body("first", *folder)).json["jobid"])
+    wait_until(lambda: snapshots(api, id), "a snapshot")
+
+    def run(version: str, *options: str, **more: Any) -> dict[str, Any]:
+        answer = api.ask(
+            f"/jobs/{id}/shadow-runs", method="POST", body=body(version, *options, **more)
+        )
+        assert answer.status == 202, answer.body
+        path = f"/jobs/{id}/shadow-runs/{answer.json['request-id']}"
+
+        def ended() -> Any:
+            found = api.ask(path).json
+            return found if found["status"]["id"] == "COMPLETED" else None
+
+        found = wait_until(ended, "the shadow run has ended")
+        assert isinstance(found, dict)
+        return found
+
+    before = api.ask(f"/jobs/{id}").json["pid"]
+    report = run("wrong", promote=True, snapshots=2)["report"]
+    (sink,) = report["sinks"]
+    assert not report["equal"] and report["snapshots"] >= 2
+    assert sink["only_old"] == sink["only_new"] == sink["old"] == sink["new"] > 0
+    assert "RuntimeError: broken" in run("broken")["failure"]
+    assert "it needs 3 slots, and 1 of 3 slots" in run("equal", "--parallelism", "3")["failure"]
+    assert api.ask(f"/jobs/{id}").json["pid"] == before
+    # Other requests are refused at once.
+    refused = api.ask(f"/jobs/{id}/upgrade", method="POST", body=body("equal", "--shadow"))
+    assert refused.status == 400 and b"shadow-runs" in refused.body
+    assert api.ask(f"/jobs/{id}/shadow-runs/none").status == 404
+    assert api.ask("/jobs/9/shadow-runs", method="POST", body=body("equal")).status == 404
+    wrong = body("equal", snapshots=0)
+    assert api.ask(f"/jobs/{id}/shadow-runs", method="POST", body=wrong).status == 400
+    assert run("equal", promote=True)["report"]["equal"]
+    wait_until(lambda: api.ask(f"/jobs/{id}").json["pid"] != before, "the new program runs")

@@ -21,7 +21,7 @@ from penstock.rest.json_schema import (
     ref,
 )
 from penstock.rest.views.vertex_sums import vertex_metrics
-from penstock.runtime.control.job_state import FailureRecord, JobState
+from penstock.runtime.control.job_state import FailureRecord, JobState, ShadowRequest
 from penstock.version import VERSION
 
 #: The states of tasks that Flink counts.
@@ -126,6 +126,16 @@ def job(job: JobState) -> dict[str, Any]:
         "worker-pids": job.worker_pids,
         "slots": job.slots or len(job.worker_pids),
     }
+
+
+def shadow_request(request: ShadowRequest) -> dict[str, Any]:
+    """Return how far a shadow run is, and its report."""
+    shown: dict[str, Any] = {"status": {"id": "COMPLETED" if request.done else "IN_PROGRESS"}}
+    if request.report is not None:
+        shown["report"] = request.report
+    elif request.failure is not None:
+        shown["failure"] = request.failure
+    return shown
 
 
 def plan(job: JobState) -> dict[str, Any]:
@@ -418,6 +428,41 @@ SCHEMAS: dict[str, Schema] = {
             "pid": nullable(INTEGER),
             "worker-pids": array(INTEGER),
             "slots": described(INTEGER, "the number of workers that the job needs"),
+        }
+    ),
+    "ShadowRequest": record(
+        {"status": record({"id": {"type": "string", "enum": ["IN_PROGRESS", "COMPLETED"]}})},
+        {"report": ref("ShadowReport"), "failure": described(STRING, "why there is no report")},
+    ),
+    "ShadowReport": record(
+        {
+            "equal": described(BOOLEAN, "whether both programs have read and written the same"),
+            "snapshot": described(INTEGER, "the number of the snapshot from which both started"),
+            "snapshots": described(INTEGER, "the number of snapshots that the old program took"),
+            "sources": array(
+                record(
+                    {
+                        "uid": STRING,
+                        "name": STRING,
+                        "old": nullable(INTEGER),
+                        "new": nullable(INTEGER),
+                    }
+                )
+            ),
+            "sinks": array(
+                record(
+                    {
+                        "uid": STRING,
+                        "name": STRING,
+                        "old": nullable(INTEGER),
+                        "new": nullable(INTEGER),
+                        "only_old": INTEGER,
+                        "only_new": INTEGER,
+                        "first_old": array(STRING),
+                        "first_new": array(STRING),
+                    }
+                )
+            ),
         }
     ),
     "JobPlan": record({"plan": ref("Plan")}),

@@ -21,6 +21,8 @@ from penstock.snapshot.storage.job_paths import JobPaths
 KEPT_HISTORY = 100
 #: The number of requests for snapshots that are kept.
 KEPT_REQUESTS = 1_000
+#: The number of shadow runs whose reports a job keeps.
+KEPT_SHADOW_RUNS = 20
 #: The time over which rates per second are measured, and between two samples, in seconds. Both are
 #: Flink's.
 RATE_SECONDS, SAMPLE_SECONDS = 60.0, 5.0
@@ -50,6 +52,26 @@ class SnapshotRequest:
     def done(self) -> bool:
         """Whether the snapshot is complete, or has failed."""
         return self.location is not None or self.failure is not None
+
+
+@dataclass
+class ShadowRequest:
+    """A shadow run that a client has requested.
+
+    Arguments:
+        id: the id of the request.
+        report: what `penstock upgrade --shadow --json` prints; None until the run has ended.
+        failure: why there will be no report; None otherwise.
+    """
+
+    id: str
+    report: dict[str, Any] | None = None
+    failure: str | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the shadow run has ended."""
+        return self.report is not None or self.failure is not None
 
 
 @dataclass
@@ -169,6 +191,8 @@ class JobState:
         self.failures: deque[FailureRecord] = deque(maxlen=KEPT_HISTORY)
         #: The requests for snapshots, by their id, oldest first.
         self.requests: dict[str, SnapshotRequest] = {}
+        #: The shadow runs that a client has requested, by the ids of the requests.
+        self.shadow_runs: dict[str, ShadowRequest] = {}
         #: The newest call stacks of each worker that a client has requested, by its number.
         self.profiles: dict[int, dict[str, Any]] = {}
         self.log = EventLog()
@@ -331,6 +355,14 @@ class JobState:
         self.requests[request.id] = request
         while len(self.requests) > KEPT_REQUESTS:
             del self.requests[next(iter(self.requests))]
+        return request
+
+    def request_shadow_run(self) -> ShadowRequest:
+        """Return a new request for a shadow run, which the caller fulfils."""
+        request = ShadowRequest(secrets.token_hex(16))
+        self.shadow_runs[request.id] = request
+        while len(self.shadow_runs) > KEPT_SHADOW_RUNS:
+            del self.shadow_runs[next(iter(self.shadow_runs))]
         return request
 
     def snapshot(self, number: int) -> SnapshotRecord | None:

@@ -29,7 +29,6 @@ allow the operation.
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import sys
 import time
@@ -78,7 +77,12 @@ from penstock.runtime.dispatcher.job_details import (
 from penstock.runtime.dispatcher.job_queue import Limits, runnable
 from penstock.runtime.dispatcher.job_registry import LOST, JobRecord, JobRegistry
 from penstock.runtime.dispatcher.job_runner import JobRunner, RunnableJob
-from penstock.runtime.dispatcher.job_scripts import ProgramFiles, run_script, script_path
+from penstock.runtime.dispatcher.job_scripts import (
+    ProgramFiles,
+    run_script,
+    run_shadow_script,
+    script_path,
+)
 from penstock.runtime.dispatcher.jobmanager_process import connect
 from penstock.runtime.dispatcher.state_folder import StateFolder
 
@@ -340,7 +344,7 @@ class ControlPlane:
         RunnableJob.of(request).apply_to(record)
         record.python = f"{sys.version_info[0]}.{sys.version_info[1]}"
         self._require_possible(record)
-        self._require_own_folder(record)
+        self._registry.require_own_folder(record)
         try:
             self._registry.add(record, encode_job(job))
         except OSError as error:
@@ -376,6 +380,11 @@ class ControlPlane:
         record = self._running(request.id, "be upgraded").record
         command = ["upgrade", "--dir", str(self._folder.root), record.id]
         return record, await run_script(command, request, {})
+
+    async def shadow_script(self, request: UpgradeScript) -> dict[str, Any]:
+        """Run a job file, compare its program with that of a job, and return the report."""
+        self._running(request.id, "have a shadow run")
+        return await run_shadow_script(self._folder.root, request)
 
     async def keep_files(self, archive: bytes) -> Path:
         """Keep the files of a program that a client has sent, and return their folder."""
@@ -523,7 +532,7 @@ class ControlPlane:
             raise Conflict(
                 f"job {record.id} has no checkpoint folder to go on from: submit it again"
             )
-        self._require_own_folder(record)
+        self._registry.require_own_folder(record)
         self._require_possible(record)
         record.wanted, record.error, record.restarts = "run", None, 0
         record.submitted = round(time.time(), 3)
@@ -579,18 +588,6 @@ class ControlPlane:
         never = self._limits.why_never(record)
         if never is not None:
             raise Refused(f"the job can never run here: {never}")
-
-    def _require_own_folder(self, record: JobRecord) -> None:
-        """Raise `Conflict` if another job uses the same checkpoint folder."""
-        for runner in self._runners.values():
-            other = runner.record
-            if record.checkpoint_dir and os.path.realpath(other.checkpoint_dir) == os.path.realpath(
-                record.checkpoint_dir
-            ):
-                raise Conflict(
-                    f"job {other.id} ({other.state}) uses the checkpoint folder "
-                    f"{record.checkpoint_dir}: each job needs one of its own"
-                )
 
 
 def _because(record: JobRecord) -> str:

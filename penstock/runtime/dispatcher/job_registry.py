@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from penstock.runtime.control.event_journal import EventJournal
+from penstock.runtime.control.requests import Conflict
 from penstock.runtime.system.private_files import open_private, read_private, replace_private
 from penstock.runtime.system.unix_sockets import MAX_SOCKET_PATH
 
@@ -137,6 +138,18 @@ class JobRegistry:
     def get(self, id: str) -> JobRecord | None:
         """Return the record of a job, or None if there is no job with this id."""
         return self._records.get(id)
+
+    def require_own_folder(self, record: JobRecord) -> None:
+        """Raise `Conflict` if another job uses the same checkpoint folder."""
+        if not record.checkpoint_dir:
+            return
+        folder = os.path.realpath(record.checkpoint_dir)
+        for other in self._records.values():
+            if other.active and os.path.realpath(other.checkpoint_dir) == folder:
+                raise Conflict(
+                    f"job {other.id} ({other.state}) uses the checkpoint folder "
+                    f"{record.checkpoint_dir}: each job needs one of its own"
+                )
 
     def create(self, name: str, folder: str, checkpoint_dir: str = "") -> JobRecord:
         """Return the record of a new job, which `add` adds to the registry."""

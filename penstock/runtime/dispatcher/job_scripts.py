@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import secrets
 import shutil
@@ -11,6 +12,7 @@ import time
 import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -38,12 +40,53 @@ async def run_script(
         request: names the job file, with its options and arguments.
         environment: further variables of the environment of the process.
     """
+    done = await _run(command, request, environment)
+    if done.returncode:
+        raise Refused(_said(done) or f"{_ended(done)}: {script_path(request)}")
+    return done.stdout.decode(errors="replace").strip()
+
+
+async def run_shadow_script(directory: Path, request: UpgradeScript) -> dict[str, Any]:
+    """Run a job file with `penstock upgrade --shadow --json`, and return the report.
+
+    Raise `Refused` with the output of the process if there is no report, or if programs with equal
+    output could not be promoted.
+
+    Arguments:
+        directory: the state folder of the service.
+        request: names the job and the job file, with its options and arguments.
+    """
+    command = ["upgrade", "--dir", str(directory), request.id, "--shadow", "--json"]
+    done = await _run(command, request, {})
+    # The job file may have printed something before. Only the report begins a line with a brace.
+    printed = done.stdout.decode(errors="replace")
+    try:
+        report: dict[str, Any] = json.loads(printed[printed.rfind("\n{") + 1 :])
+    except ValueError:
+        raise Refused(_said(done) or f"{_ended(done)}: {script_path(request)}") from None
+    if done.returncode and report["equal"]:
+        raise Refused(done.stderr.decode(errors="replace").strip() or _ended(done))
+    return report
+
+
+def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+    said = b"\n".join(part.strip() for part in (done.stdout, done.stderr) if part.strip())
+    return said.decode(errors="replace")
+
+
+def _ended(done: subprocess.CompletedProcess[bytes]) -> str:
+    return f"the job file has ended with the code {done.returncode}"
+
+
+async def _run(
+    command: Sequence[str], request: SubmitScript | UpgradeScript, environment: dict[str, str]
+) -> subprocess.CompletedProcess[bytes]:
     arguments = ["--", *request.arguments] if request.arguments else []
     path = script_path(request)
     if not path.is_file():
         raise Refused(f"there is no job file {path} on the machine of the service")
     try:
-        done = await trio.run_process(
+        return await trio.run_process(
             child_command("penstock.__main__", *command, str(path), *request.options, *arguments),
             stdin=b"",
             capture_stdout=True,
@@ -55,11 +98,6 @@ async def run_script(
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise Refused(f"the job file cannot be run: {error}") from error
-    if done.returncode:
-        said = b"\n".join(part.strip() for part in (done.stdout, done.stderr) if part.strip())
-        text = said.decode(errors="replace")
-        raise Refused(text or f"the job file has ended with the code {done.returncode}: {path}")
-    return done.stdout.decode(errors="replace").strip()
 
 
 def script_path(request: SubmitScript | UpgradeScript) -> Path:
