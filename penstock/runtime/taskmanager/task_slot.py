@@ -118,7 +118,8 @@ class TaskSlot:
             caught_up: called when all records are dropped that the tasks here have processed.
 
         Returns:
-            What is known of the steps of these tasks; see `StepLogs.restart`.
+            A list of [chain, subtask, number of steps before, steps] of the tasks whose logs the
+            worker knows; see `StepLogs.restart`.
 
         Raises:
             ProtocolError: if a channel cannot continue, or the log of a task.
