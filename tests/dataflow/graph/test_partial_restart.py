@@ -82,10 +82,15 @@ def test_tasks_behind_tasks_that_log_continue():
     assert reason(plan, (2, 0)) is None
 
 
+def in_batches(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    pytest.importorskip("pyarrow")
+    return stream.rebalance().map_batches(lambda batch: batch)
+
+
 @pytest.mark.parametrize(
     "build",
     [
-        lambda env, stream: stream.rebalance().map_batches(lambda batch: batch),
+        in_batches,
         lambda env, stream: stream.rebalance().assign_timestamps_and_watermarks(
             WatermarkStrategy.for_monotonous_timestamps()
         ),
