@@ -150,3 +150,22 @@ def test_the_keys_of_a_batch_are_read_together_if_they_are_looked_up(tmp_path, m
         assert reads["together"] > 5 * reads["single"] > 0
     else:
         assert reads["together"] == 0
+
+
+class LookedUp(dict):
+    """A map whose keys can be looked up, but not gone through."""
+
+    def __iter__(self):
+        raise AssertionError("all keys are gone through")
+
+    keys = __iter__
+
+
+def test_to_read_the_keys_of_a_batch_does_not_cost_more_with_more_entries_in_memory(tmp_path):
+    backend = backend_with(tmp_path, PlainCodec())
+    table = backend.table("s")
+    table.dirty, table.clean = LookedUp({0: 0}), LookedUp({1: 1})
+    table.captured = [LookedUp({2: 2}), LookedUp({3: 3})]
+    for _ in range(40):
+        table.read_ahead(range(10))
+        assert table.get(9) is MISSING

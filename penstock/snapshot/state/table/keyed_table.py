@@ -236,7 +236,10 @@ class KeyedTable:
         if self._probed_keys:
             self._reads_ahead = self._cold_reads >= self._probed_keys * _WORTH_READING
             self._probed_keys = 0
-        missing = set(keys).difference(self.dirty, self.clean, *self.captured)
+        missing = set(keys)
+        for entries in (self.dirty, self.clean, *self.captured):
+            # `missing.difference(...)` with several maps goes through all of their keys.
+            missing = {key for key in missing if key not in entries}
         self._absent = set()
         if not missing:
             return
