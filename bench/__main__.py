@@ -162,14 +162,14 @@ def _checkpoint(
 @click.option("--rate", default=10_000, help="Records per second.")
 @click.option("--interval", default=200.0, help="Milliseconds between two snapshots.")
 @click.option("--seed", default=1, help="Of the moments and the victims.")
-@click.option("--huge", is_flag=True, help="Also with 1 GB of state, which takes a minute more.")
+@click.option("--gigabytes", default=0, help="Also with so much state, a minute more for each.")
 @_common
 def _recovery(
     kills: int,
     rate: int,
     interval: float,
     seed: int,
-    huge: bool,
+    gigabytes: int,
     folder: str | None,
     as_json: bool,
 ) -> None:
@@ -177,7 +177,7 @@ def _recovery(
     _show(
         as_json,
         lambda say: recovery.measure(
-            kills, rate, interval, seed, huge=huge, folder=folder, say=say
+            kills, rate, interval, seed, gigabytes=gigabytes, folder=folder, say=say
         ),
     )
 

@@ -14,10 +14,12 @@ was killed, so it was never processed before. Times run from just before the sig
   of the new attempt are connected and have their state.
 
 Each is the median over the kills, with the highest as `_max`. Workers are killed at random
-moments (`seed`). Keys with the prefix `large_` are of about 100 MB of keyed state, and those with
-`huge_`, if wanted, of 1 GB. Keys with `jobmanager_` are of a supervised job whose JobManager is
-killed (`jobmanager_recovery.py`). In the
-end all committed numbers are read: each that the sources gave must be there once.
+moments (`seed`). `seconds_to_fill` is the time until all keys have a value and the sources have
+caught up. `snapshot_ms` and `snapshot_new_bytes` are medians of the snapshots between that and the
+first kill. Keys with the prefix `large_` are of about 100 MB of keyed state, and those with
+`huge_`, if wanted, of 1 GB or more. Keys with `jobmanager_` are of a supervised job whose
+JobManager is killed (`jobmanager_recovery.py`). In the end all committed numbers are read: each
+that the sources gave must be there once.
 
 `regions.py` adds how long the parts of a job with two regions give no output.
 """
@@ -32,7 +34,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +56,8 @@ __all__ = ["SMALL", "kill_workers", "measure"]
 WORKERS = 2
 TASKS = [(name, i) for name in ("source", "keyed", "sink") for i in range(WORKERS)]
 RESTART_DELAY_SECONDS = 0.1
-#: How long anything may take before the run is given up.
-DEADLINE_SECONDS = 600.0
+#: How long anything may take before the run is given up, and to fill each gigabyte of state.
+DEADLINE_SECONDS, DEADLINE_PER_GIGABYTE = 600.0, 200.0
 POLL_SECONDS = 0.002
 
 
@@ -72,9 +74,12 @@ class Size:
     value_bytes: int
 
 
-SMALL, LARGE, HUGE = Size(1_000, 10), Size(100_000, 1_000), Size(1_000_000, 1_000)
-#: The number of kills of the job with 1 GB of state.
-HUGE_KILLS = 3
+SMALL, LARGE, GIGABYTE = Size(1_000, 10), Size(100_000, 1_000), Size(1_000_000, 1_000)
+#: The number of kills of the job with gigabytes of state, and its records per second. Most of the
+#: state is not in memory, and what comes due while it is filled must be processed afterwards.
+HUGE_KILLS, HUGE_RATE = 3, 1_000
+#: The number of snapshots that are measured before the first kill.
+SNAPSHOTS = 20
 
 
 def measure(
@@ -86,7 +91,7 @@ def measure(
     folder: str | None = None,
     say: Say = print,
     *,
-    huge: bool = False,
+    gigabytes: int = 0,
 ) -> Figures:
     """Kill a worker again and again, with small and with large state.
 
@@ -98,7 +103,7 @@ def measure(
         sizes: small and large.
         folder: where snapshots and output lie; the system's temporary folder if None.
         say: told what happens.
-        huge: whether to measure 1 GB of state, too.
+        gigabytes: the size of state that is measured, too; 0 for none.
 
     Raises:
         WrongResultError: if a record is lost or doubled.
@@ -106,12 +111,18 @@ def measure(
     small, large = (
         kill_workers(size, kills, rate, interval_ms, seed, folder, say) for size in sizes
     )
-    gigabyte = kill_workers(HUGE, HUGE_KILLS, rate, interval_ms, seed, folder, say) if huge else {}
+    huge: Figures = {}
+    if gigabytes:
+        size = replace(GIGABYTE, keys=GIGABYTE.keys * gigabytes)
+        huge = {
+            "records_per_second": HUGE_RATE,
+            **kill_workers(size, HUGE_KILLS, HUGE_RATE, interval_ms, seed, folder, say),
+        }
     jobmanager = jobmanager_recovery.measure(kills, rate, interval_ms, seed, folder, say)
     return {
         **small,
         **{f"large_{name}": value for name, value in large.items()},
-        **{f"huge_{name}": value for name, value in gigabyte.items()},
+        **{f"huge_{name}": value for name, value in huge.items()},
         **{f"jobmanager_{name}": value for name, value in jobmanager.items()},
         "restart_delay_seconds": RESTART_DELAY_SECONDS,
         "interval_seconds": interval_ms / 1000,
@@ -142,7 +153,7 @@ def kill_workers(
             raise killer.error
         _check(place)
     names = killer.measured[0]
-    figures: Figures = {}
+    figures: Figures = dict(killer.before)
     for name in names:
         values = [kill[name] for kill in killer.measured]
         figures[f"seconds_until_{name}"] = round(statistics.median(values), 3)
@@ -288,7 +299,8 @@ class _Killer(threading.Thread):
         rng: chooses moments and victims.
         say: told what happens.
 
-    `measured` has, per kill, seconds from the kill; `over` is set when the job has ended.
+    `measured` has, per kill, seconds from the kill, and `before` what was measured before the first
+    one; `over` is set when the job has ended.
     """
 
     def __init__(
@@ -302,6 +314,7 @@ class _Killer(threading.Thread):
     ) -> None:
         super().__init__(name="killer", daemon=True)
         self.measured: list[dict[str, float]] = []
+        self.before: Figures = {}
         self.error: Exception | None = None
         self.over = threading.Event()
         self._place, self._source, self._follower = place, source, follower
@@ -311,7 +324,7 @@ class _Killer(threading.Thread):
     def run(self) -> None:
         """Kill so many times, then let the job end."""
         try:
-            self._until("the state to be filled", lambda: self._committed(self._source_filled()))
+            self._fill()
             for kill in range(self._kills):
                 self.over.wait(self._rng.uniform(0.3, 0.9))
                 self.measured.append(self._kill(kill))
@@ -319,6 +332,28 @@ class _Killer(threading.Thread):
             self.error = error
         finally:
             (self._place / "stop").touch()
+
+    def _fill(self) -> None:
+        """Wait until the state is filled and the sources have caught up, then for snapshots."""
+        gigabytes = self._source_filled() / GIGABYTE.keys
+        deadline = DEADLINE_SECONDS + gigabytes * DEADLINE_PER_GIGABYTE
+        self._until(
+            "the state to be filled", lambda: self._committed(self._source_filled()), deadline
+        )
+        new = self._first_new()
+        self._until("the sources to catch up", lambda: self._committed(new), deadline)
+        seconds = time.monotonic() - self._source.start
+        self._say(f"filled after {seconds:.1f} s")
+        first = len(self._follower.snapshots())
+        self._until(
+            "snapshots of the state", lambda: len(self._follower.snapshots()) >= first + SNAPSHOTS
+        )
+        snapshots = self._follower.snapshots()[first:]
+        self.before = {
+            "seconds_to_fill": round(seconds, 1),
+            "snapshot_ms": round(statistics.median(one["duration_ms"] for one in snapshots), 1),
+            "snapshot_new_bytes": int(statistics.median(one["bytes_new"] for one in snapshots)),
+        }
 
     def _source_filled(self) -> int:
         return self._source.at_once * WORKERS
@@ -382,13 +417,15 @@ class _Killer(threading.Thread):
                 found = found or any(int(line) >= number for line in lines)
         return found
 
-    def _until(self, what: str, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + DEADLINE_SECONDS
+    def _until(
+        self, what: str, condition: Callable[[], bool], seconds: float = DEADLINE_SECONDS
+    ) -> None:
+        deadline = time.monotonic() + seconds
         while not condition():
             if self.over.wait(POLL_SECONDS):
                 raise RuntimeError(f"the job ended while waiting for {what}")
             if time.monotonic() > deadline:
-                raise TimeoutError(f"waited {DEADLINE_SECONDS:g} s for {what}")
+                raise TimeoutError(f"waited {seconds:g} s for {what}")
 
 
 def _publish_killed(place: Path, kill: int, new: int) -> None:
