@@ -125,20 +125,24 @@ bench-guard: $(STAMP)
 	@test -n "$(RELEASE)" || { echo "no release has a tag here: make bench-guard RELEASE=REVISION"; exit 2; }
 	$(BIN)/python -m bench.counts --against $(RELEASE)
 
+# Jobs that are killed a hundred times each. SCOPE=task makes all of them restart single tasks; without it,
+# the scope of restarts is drawn.
+SCOPED = $(if $(SCOPE),--scope $(SCOPE))
+
 soak: $(STAMP)
-	$(BIN)/python -m tests.soak.soak
+	$(BIN)/python -m tests.soak.soak $(SCOPED)
 
 soak-regions: $(STAMP)
 	$(BIN)/python -m tests.soak.regions
 
 soak-cycles: $(STAMP)
-	$(BIN)/python -m tests.soak.cycles
+	$(BIN)/python -m tests.soak.cycles $(SCOPED)
 
 soak-api: $(STAMP)
-	$(BIN)/python -m tests.soak.api
+	$(BIN)/python -m tests.soak.api $(SCOPED)
 
 soak-time: $(STAMP)
-	$(BIN)/python -m tests.soak.event_time
+	$(BIN)/python -m tests.soak.event_time $(SCOPED)
 
 soak-spark: $(STAMP)
 	$(BIN)/python -m tests.soak.spark

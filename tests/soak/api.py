@@ -1,13 +1,13 @@
 """Kills jobs with a join, asynchronous requests and Parquet sinks, a hundred times.
 
-Run as `python -m tests.soak.api [--kills N] [--seed S]`. The job is that of `api_job.py`. Jobs
-differ in readers, snapshot interval, mode, order and capacity of the requests, in the sizes of
-records, and in where state is kept and watermarks come from. Each is killed several times, at
-random or aimed at phases, and resumed when its JobManager died, sometimes at another parallelism.
-The last line is like
+Run as `python -m tests.soak.api [--kills N] [--seed S] [--scope SCOPE]`. The job is that of
+`api_job.py`. Jobs differ in readers, snapshot interval, mode, order and capacity of the requests,
+in the sizes of records, and in where state is kept and watermarks come from. Each is killed several
+times, at random or aimed at phases, and resumed when its JobManager died, sometimes at another
+parallelism. The last line is like
 
-    kills 100 · lost 0 · doubled 0 · pairs 121204 · windows 9023 · requests sent again 5120 ·
-    restored in flight 2900 · restarts 74 · resumes 26 · by phase: …
+    kills 100 · lost 0 · doubled 0 · restarts of a part 31 of 80 · pairs 121204 · windows 9023 ·
+    requests sent again 5120 · restored in flight 2900 · restarts 74 · resumes 26 · by phase: …
 
 and the exit code is 0 exactly if nothing was lost or doubled, and all of it happened: pairs and
 windows, requests that were restored in flight and sent again, restarts and resumes. A result that
@@ -24,7 +24,7 @@ from pathlib import Path
 from penstock import CheckpointingMode
 from tests.processes.harness import Killer
 from tests.soak.api_job import FUNCTION_PHASES, ApiSettings, api_job, verdict
-from tests.soak.killing import Verdict, command, draw_aims, kill_jobs
+from tests.soak.killing import Verdict, command, draw_aims, kill_jobs, scope_option
 
 #: The join has two inputs, so there is always something to align.
 PHASES = (*FUNCTION_PHASES, "state written", "acknowledged", "published", "committing")
@@ -69,9 +69,10 @@ def _judge(settings: ApiSettings, killer: Killer) -> Verdict:
 
 
 @command()
-def main(kills: int, seed: int | None) -> None:
+@scope_option
+def main(kills: int, seed: int | None, scope: str | None) -> None:
     """Kill jobs with a join, requests and columns; count what is lost or doubled."""
-    sums = kill_jobs(kills, seed, _draw, api_job, _judge)
+    sums = kill_jobs(kills, seed, _draw, api_job, _judge, scope)
     happened = (f"{name} {sums.happened[kind]}" for kind, name in SAID.items())
     print(sums.line(*happened, f"by phase: {sums.by_phase()}"))
     sys.exit(0 if sums.right and all(sums.happened[kind] for kind in SAID) else 1)

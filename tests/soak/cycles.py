@@ -1,11 +1,12 @@
 """Kills jobs with loops a hundred times, with records in flight, aimed at phases and at random.
 
-Run as `python -m tests.soak.cycles [--kills N] [--seed S]`. Jobs differ in parallelism, snapshot
-interval, memory (so that some spill) and where state is kept; each is killed several times, and
-resumed when its JobManager died, some of them at another parallelism each time. The complete
-history of all records is compared with what it must be. The last line is like
+Run as `python -m tests.soak.cycles [--kills N] [--seed S] [--scope SCOPE]`. Jobs differ in
+parallelism, snapshot interval, memory (so that some spill) and where state is kept; each is killed
+several times, and resumed when its JobManager died, some of them at another parallelism each time.
+The complete history of all records is compared with what it must be. The last line is like
 
-    kills 100 · lost 0 · doubled 0 · restores with a log 57 · by phase: while logging 14 · …
+    kills 100 · lost 0 · doubled 0 · restarts of a part 31 of 80 ·
+    restores with a log 57 · by phase: while logging 14 · …
 
 and the exit code is 0 exactly if nothing was lost or doubled and at least 30 of 100 kills were
 followed by a restore that had records in a log.
@@ -21,7 +22,7 @@ from pathlib import Path
 from tests.processes.aims import JOBMANAGER_PHASES, WORKER_PHASES
 from tests.processes.harness import Killer, committed
 from tests.processes.looping import LoopSettings, history, looping_job, restored_logs
-from tests.soak.killing import Verdict, command, draw_aims, kill_jobs
+from tests.soak.killing import Verdict, command, draw_aims, kill_jobs, scope_option
 
 #: Of the kills, so many must have been followed by a restore with records in a log.
 WITH_A_LOG = 0.3
@@ -52,9 +53,10 @@ def _judge(settings: LoopSettings, killer: Killer) -> Verdict:
 
 
 @command()
-def main(kills: int, seed: int | None) -> None:
+@scope_option
+def main(kills: int, seed: int | None, scope: str | None) -> None:
     """Kill looping jobs and count what is lost or doubled."""
-    sums = kill_jobs(kills, seed, _draw, looping_job, _judge)
+    sums = kill_jobs(kills, seed, _draw, looping_job, _judge, scope)
     with_a_log = sums.happened["with_a_log"]
     print(sums.line(f"restores with a log {with_a_log}", f"by phase: {sums.by_phase()}"))
     sys.exit(0 if sums.right and with_a_log >= WITH_A_LOG * kills else 1)

@@ -1,12 +1,13 @@
 """Kills jobs with sessions, timers, expiring state and late records, a hundred times.
 
-Run as `python -m tests.soak.event_time [--kills N] [--seed S]`. The job is that of
+Run as `python -m tests.soak.event_time [--kills N] [--seed S] [--scope SCOPE]`. The job is that of
 `event_time_job.py`, at parallelism 2. Jobs differ in readers, snapshot interval, mode, and in where
 state is kept and watermarks come from; each is killed several times, at random or aimed at phases,
 and resumed when its JobManager died. Those with two readers then sometimes go on at another
 parallelism. The last line is like
 
-    kills 100 · lost 0 · doubled 0 · sessions 61204 · timers 180000 · late 9023 · by phase: …
+    kills 100 · lost 0 · doubled 0 · restarts of a part 31 of 80 · sessions 61204 ·
+    timers 180000 · late 9023 · by phase: …
 
 and the exit code is 0 exactly if nothing was lost or doubled, and late records and timers were
 among it. A result that is wrong counts as doubled, and the right one in its place as lost.
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from penstock import CheckpointingMode
 from tests.soak.event_time_job import FUNCTION_PHASES, TimedSettings, timed_job, verdict
-from tests.soak.killing import command, draw_aims, kill_jobs
+from tests.soak.killing import command, draw_aims, kill_jobs, scope_option
 
 PHASES = (*FUNCTION_PHASES, "state written", "acknowledged", "published", "committing")
 
@@ -51,7 +52,8 @@ def _settings(rng: random.Random, folder: Path, kills: int, readers: int) -> Tim
 
 
 @command()
-def main(kills: int, seed: int | None) -> None:
+@scope_option
+def main(kills: int, seed: int | None, scope: str | None) -> None:
     """Kill jobs with event time and count what is lost or doubled."""
     number = count()
 
@@ -61,7 +63,7 @@ def main(kills: int, seed: int | None) -> None:
         settings = _settings(rng, folder, wanted, readers)
         return settings, [1, 2, 3] if readers == 2 and rng.random() < 0.3 else [2]
 
-    sums = kill_jobs(kills, seed, draw, timed_job, lambda settings, _: verdict(settings))
+    sums = kill_jobs(kills, seed, draw, timed_job, lambda settings, _: verdict(settings), scope)
     happened = sums.happened
     timers, late = happened["timer"] + happened["clock timer"], happened["late"]
     counts = (f"sessions {happened['session']}", f"timers {timers}", f"late {late}")

@@ -61,9 +61,14 @@ class Verdict:
 
 @dataclass
 class Sums:
-    """What came of all jobs: kills by phase, and the sums of the verdicts."""
+    """What came of all jobs: kills by phase, restarts, and the sums of the verdicts.
+
+    A restart of a part leaves at least one worker running.
+    """
 
     kills: Counter[str] = field(default_factory=Counter)
+    restarts: int = 0
+    partial: int = 0
     lost: int = 0
     doubled: int = 0
     happened: Counter[str] = field(default_factory=Counter)
@@ -74,6 +79,19 @@ class Sums:
         self.doubled += verdict.doubled
         self.happened += verdict.happened
 
+    def count_restarts(self, events: Sequence[dict[str, Any]]) -> None:
+        """Add the restarts of a job, given its events."""
+        before: set[int] | None = None
+        for event in events:
+            if event["event"] == "started":
+                before = None
+            elif event["event"] == "workers":
+                workers = set(event["pids"])
+                if before is not None and workers != before:
+                    self.restarts += 1
+                    self.partial += bool(workers & before)
+                before = workers
+
     @property
     def right(self) -> bool:
         """Whether nothing was lost or doubled."""
@@ -82,7 +100,8 @@ class Sums:
     def line(self, *parts: str) -> str:
         """Return the last line of a soak, with further parts."""
         counts = f"kills {self.kills.total()} · lost {self.lost} · doubled {self.doubled}"
-        return " · ".join([counts, *parts])
+        partial = f"restarts of a part {self.partial} of {self.restarts}"
+        return " · ".join([counts, partial, *parts])
 
     def by_phase(self) -> str:
         """Return how many kills fell into each phase, as text."""
@@ -101,6 +120,14 @@ def command(kills: int = 100) -> Callable[[Main], click.Command]:
         return click.command()(main)
 
     return decorate
+
+
+#: Which restart scope the jobs of a soak have.
+scope_option = click.option(
+    "--scope",
+    type=click.Choice([scope.value for scope in RestartScope]),
+    help="What restarts after a failure; drawn for each job by default.",
+)
 
 
 def draw_aims(rng: random.Random, phases: Sequence[str], kills: int) -> tuple[tuple[str, str], ...]:
@@ -135,12 +162,12 @@ def kill_jobs(
     draw: Callable[[random.Random, Path, int], tuple[S, list[int]]],
     build: Callable[[S], StreamExecutionEnvironment],
     judge: Callable[[S, Killer], Verdict],
+    scope: str | None = None,
 ) -> Sums:
     """Run jobs and kill each several times, until there were so many kills; return the sums.
 
     The kills of a job come as its aims say, or at random moments if it has none. It is resumed when
-    its JobManager died. A failure restarts all of a job or its regions, as drawn. The folder of a
-    job with wrong output is kept.
+    its JobManager died. The folder of a job with wrong output is kept.
 
     Arguments:
         kills: how many kills in all.
@@ -149,6 +176,7 @@ def kill_jobs(
             parallelisms of which each run takes one.
         build: builds the job.
         judge: compares its output with what it must be.
+        scope: what restarts after a failure; None draws it for each job.
     """
     sums = Sums()
     with soaking(kills, seed) as (rng, console, told):
@@ -165,14 +193,13 @@ def kill_jobs(
                 gate=settings.gate if settings.parts > 1 else None,
             )
 
-            scope = rng.choice(list(RestartScope))
+            wanted_scope = rng.choice(list(RestartScope)) if scope is None else RestartScope(scope)
 
             def job(
-                settings: S, at: list[int] = at, scope: RestartScope = scope
+                settings: S, at: list[int] = at, wanted_scope: RestartScope = wanted_scope
             ) -> StreamExecutionEnvironment:
                 environment = build(replace(settings, parallelism=rng.choice(at)))
-                if environment.config.restart_scope is RestartScope.JOB:
-                    environment.config.restart_scope = scope
+                environment.config.restart_scope = wanted_scope
                 return environment
 
             run_to_the_end(settings, killer, job=job)
@@ -181,6 +208,7 @@ def kill_jobs(
             sums.kills.update("at random" for _ in killer.killed)
             verdict = judge(settings, killer)
             sums.add(verdict)
+            sums.count_restarts(killer.events)
             told(sums.kills.total())
             if verdict.lost or verdict.doubled:
                 wrong = f"lost {verdict.lost}, doubled {verdict.doubled} in {settings} at {at}"

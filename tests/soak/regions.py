@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from penstock import StreamExecutionEnvironment
+from penstock.dataflow.config.restart_scope import RestartScope
 from tests.processes.harness import Killer, Settings
 from tests.processes.test_regions import lost_and_doubled_of, regions_job
 from tests.soak.killing import Verdict, command, kill_jobs
@@ -46,7 +47,7 @@ def _judge(settings: Settings, killer: Killer) -> Verdict:
 @command()
 def main(kills: int, seed: int | None) -> None:
     """Kill jobs at random and count what is lost or doubled."""
-    sums = kill_jobs(kills, seed, _draw, _build, _judge)
+    sums = kill_jobs(kills, seed, _draw, _build, _judge, RestartScope.REGION)
     happened = sums.happened
     print(" · ".join(f"{what} {count}" for what, count in happened.items()))
     print(sums.line())

@@ -1,9 +1,10 @@
 """Kills workers and JobManagers of counting jobs at random, a hundred times in a row.
 
-Run as `python -m tests.soak.soak [--kills N] [--seed S]`. Jobs differ in parallelism, snapshot
-interval and where their state is kept; each is killed several times in any phase, resumed when
-its JobManager died, and its committed output compared with what it must be. The last line is
-`kills N · lost 0 · doubled 0`; the exit code is 0 exactly if both are zero.
+Run as `python -m tests.soak.soak [--kills N] [--seed S] [--scope SCOPE]`. Jobs differ in
+parallelism, snapshot interval and where their state is kept; each is killed several times in any
+phase, resumed when its JobManager died, and its committed output compared with what it must be. The
+last line is `kills N · lost 0 · doubled 0 · restarts of a part 31 of 80`; the exit code is 0
+exactly if nothing was lost or doubled.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.processes.harness import (
     expected_words,
     lost_and_doubled,
 )
-from tests.soak.killing import Verdict, command, kill_jobs
+from tests.soak.killing import Verdict, command, kill_jobs, scope_option
 
 
 def _draw(rng: random.Random, folder: Path, kills: int) -> tuple[Settings, list[int]]:
@@ -42,9 +43,10 @@ def _judge(settings: Settings, killer: Killer) -> Verdict:
 
 
 @command()
-def main(kills: int, seed: int | None) -> None:
+@scope_option
+def main(kills: int, seed: int | None, scope: str | None) -> None:
     """Kill jobs at random and count what is lost or doubled."""
-    sums = kill_jobs(kills, seed, _draw, counting_job, _judge)
+    sums = kill_jobs(kills, seed, _draw, counting_job, _judge, scope)
     print(sums.line())
     sys.exit(0 if sums.right else 1)
 
