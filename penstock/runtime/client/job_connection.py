@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -14,8 +13,8 @@ from penstock.runtime.control.framing import receive_blocking, send_blocking
 from penstock.runtime.control.packing import unpack_event
 from penstock.runtime.control.requests import Order, encode_order
 from penstock.runtime.control.state_queries import LiveQuery
-from penstock.runtime.system.children import child_command
-from penstock.runtime.system.limits import PROCESS_FILES, how_ended, require_open_files
+from penstock.runtime.system.jobmanager_start import JobManagerStart, jobmanager_starter
+from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.system.rendezvous import Rendezvous
 
 
@@ -161,24 +160,20 @@ class JobProcess(SocketConnection):
         # low is reported here, since a process that has reached its limit cannot report it.
         require_open_files(PROCESS_FILES)
         ours, theirs = socket.socketpair()
-        descriptors = [theirs.fileno(), *([] if rendezvous is None else [rendezvous.fileno()])]
+        others = [] if rendezvous is None else [rendezvous.fileno()]
+        start = JobManagerStart([], [theirs.fileno(), *others], output, folder)
         with theirs:
-            self.process = subprocess.Popen(
-                child_command("penstock.runtime.jobmanager.process", *map(str, descriptors)),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=descriptors,
-                # A Ctrl-C at the terminal must reach only this process, which stops the job.
-                start_new_session=True,
-                cwd=folder,
-            )
+            try:
+                self.process = jobmanager_starter.start(start)
+            except BaseException:
+                ours.close()
+                raise
         super().__init__(ours, request)
 
     @property
     def running(self) -> bool:
         """Whether the JobManager process is still running."""
-        return self.process.poll() is None
+        return self.process.running()
 
     def kill(self) -> None:
         """Kill the JobManager process."""
@@ -186,6 +181,6 @@ class JobProcess(SocketConnection):
 
     def wait(self) -> str:
         """Wait until the process has ended, and return its exit code or signal as text."""
-        code = self.process.wait()
+        how = self.process.wait()
         self._socket.close()
-        return how_ended(code)
+        return how

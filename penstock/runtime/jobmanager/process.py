@@ -77,6 +77,8 @@ ORPHAN_SECONDS = 3.0
 #: The number of events that may wait for the client before events about snapshots are dropped.
 #: Later events of the same kind make up for the dropped events.
 MAX_BEHIND = 10_000
+#: The module whose `run_worker` a worker calls.
+WORKER_MODULE = "penstock.runtime.taskmanager.process"
 _SUPERSEDED = (JobSnapshotBegan, JobSnapshotCompleted, Committed, JobSnapshotAborted)
 
 
@@ -326,9 +328,7 @@ def main() -> None:
         offer_to_kernel()
     descriptor, *listeners = map(int, arguments)
     # The fork comes first, because the server must have nothing of this job.
-    fork_server = ForkServer.start(
-        "penstock.runtime.taskmanager.process", without=[descriptor, *listeners]
-    )
+    fork_server = ForkServer.start(WORKER_MODULE, without=[descriptor, *listeners])
     rendezvous = inherited_listener(listeners[0]) if listeners else None
 
     def make_client() -> JobManagerClient:

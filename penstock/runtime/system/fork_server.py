@@ -21,7 +21,6 @@ import contextlib
 import gc
 import logging
 import os
-import resource
 import signal
 import socket
 import struct
@@ -46,6 +45,7 @@ from penstock.runtime.system.launcher import (
     WorkerSpec,
 )
 from penstock.runtime.system.limits import how_ended
+from penstock.runtime.system.surroundings import enter, surroundings
 
 logger = logging.getLogger("penstock.jobmanager")
 
@@ -85,7 +85,7 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         pid = os.fork()
         if not pid:
-            _ends_here(lambda: _serve(module, theirs, (ours.fileno(), *without)))
+            ends_here(lambda: _serve(module, theirs, (ours.fileno(), *without)))
         theirs.close()
         return cls(ours, pid)
 
@@ -93,7 +93,7 @@ class ForkServer:
         """Start a worker, and return a handle to it."""
         if not spec.fork or spec.python is not None or self._lost:
             return await self._spawning.launch(spec)
-        pid = await self._ask(["fork", spec.to_wire(), *_surroundings()])
+        pid = await self._ask(["fork", spec.to_wire(), surroundings()])
         if not pid:
             # The server is gone, or the system has refused a fork. Then it refuses a new process,
             # too, and says why.
@@ -109,7 +109,7 @@ class ForkServer:
             code: the code of the job, which the processes load; empty for none.
         """
         if not self._lost:
-            await self._ask(["stand by", spec.to_wire(), *_surroundings(), code, count])
+            await self._ask(["stand by", spec.to_wire(), surroundings(), code, count])
 
     def close(self) -> None:
         """End the server. Called when no event loop runs any more."""
@@ -141,12 +141,6 @@ class ForkServer:
             self._lost = True
             return None
         return int(_LENGTH.unpack(answer)[0])
-
-
-def _surroundings() -> list[Any]:
-    """Return the environment and the limits of files of this process, for a request."""
-    environment = [[name, value] for name, value in os.environb.items()]
-    return [environment, list(resource.getrlimit(resource.RLIMIT_NOFILE))]
 
 
 class _ForkedHandle(ChildHandle):
@@ -204,23 +198,23 @@ def _serve(module: str, connection: socket.socket, others: tuple[int, ...]) -> N
     waiting: list[_Standby] = []
     while (request := _receive(connection)) is not None:
         match unpack(request):
-            case ["fork", spec, environment, files]:
+            case ["fork", spec, around]:
                 answer = _use_standby(waiting, spec)
                 if answer is None:
                     answer = _fork()
                     if answer == 0:
                         _close_all(connection, waiting)
-                        _ends_here(lambda: _run(worker, spec, environment, files))
+                        ends_here(lambda: _run(worker, spec, around))
                 answer = answer or 0
-            case ["stand by", spec, environment, files, code, count]:
+            case ["stand by", spec, around, code, count]:
                 while len(waiting) < count:
                     ours, theirs = socket.socketpair()
                     pid = _fork()
                     if pid == 0:
                         ours.close()
                         _close_all(connection, waiting)
-                        end = partial(_stand_by, worker, spec, environment, files, code, theirs)
-                        _ends_here(end)
+                        end = partial(_stand_by, worker, spec, around, code, theirs)
+                        ends_here(end)
                     theirs.close()
                     if pid is None:
                         ours.close()
@@ -279,13 +273,12 @@ def _close_all(connection: socket.socket, waiting: list[_Standby]) -> None:
 def _stand_by(
     worker: ModuleType,
     wire: bytes,
-    environment: list[list[bytes]],
-    files: list[int],
+    around: list[Any],
     code: bytes,
     connection: socket.socket,
 ) -> None:
     """Load the code of the job, and become a worker when its specification comes."""
-    _enter(WorkerSpec.from_wire(wire), environment, files)
+    _enter(WorkerSpec.from_wire(wire), around)
     if code:
         worker.load_code(WorkerSpec.from_wire(wire), code)
     with connection:
@@ -294,20 +287,17 @@ def _stand_by(
         worker.run_worker(WorkerSpec.from_wire(mine))
 
 
-def _run(worker: ModuleType, wire: bytes, environment: list[list[bytes]], files: list[int]) -> None:
+def _run(worker: ModuleType, wire: bytes, around: list[Any]) -> None:
     """Become the worker of a specification."""
     spec = WorkerSpec.from_wire(wire)
-    _enter(spec, environment, files)
+    _enter(spec, around)
     worker.run_worker(spec)
 
 
-def _enter(spec: WorkerSpec, environment: list[list[bytes]], files: list[int]) -> None:
-    """Take over the environment and the folder of the job."""
+def _enter(spec: WorkerSpec, around: list[Any]) -> None:
+    """Take over the surroundings of the JobManager and the folder of the job."""
     os.setsid()
-    os.environb.clear()
-    os.environ.update(ALLOCATOR)
-    os.environb.update([(name, value) for name, value in environment])
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files[0], files[1]))
+    enter(around, defaults=ALLOCATOR)
     if spec.folder and Path(spec.folder).is_dir():
         os.chdir(spec.folder)
     sys.argv[:] = sys.argv[:1]
@@ -343,7 +333,7 @@ def _tune_allocator() -> None:
             mallopt(_MALLOPT[name], int(os.environ.get(name, value)))
 
 
-def _ends_here(function: Callable[[], None]) -> NoReturn:
+def ends_here(function: Callable[[], None]) -> NoReturn:
     """Call a function in a forked child, and end the process, whatever happens."""
     code = 1
     try:
