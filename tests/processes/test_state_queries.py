@@ -135,17 +135,11 @@ def test_questions_without_an_answer_are_refused_with_a_sentence(client: JobClie
 
 @pytest.mark.slow
 def test_a_live_query_of_a_job_whose_worker_dies_has_an_answer(tmp_path: Path):
-    pids: list[int] = []
     env = counting(tmp_path)
     client = env.execute_async("counting")
     try:
         running(client)
-        pids = [
-            int(path.name)
-            for path in Path("/proc").iterdir()
-            if path.name.isdecimal() and _parent_of(int(path.name)) == os.getpid()
-        ]
-        jobmanager = next(pid for pid in pids if b"jobmanager.process" in _command(pid))
+        jobmanager = _jobmanager()
         worker = wait_until(lambda: _workers_of(jobmanager), "the job has workers")[0]
         os.kill(worker, signal.SIGKILL)
         refused = 0
@@ -167,6 +161,19 @@ def _answers(client: JobClient) -> bool:
         return bool(client.query_state("count", "value", "k1", live=True).result(60).entries)
     except GraphError:
         return False
+
+
+def _jobmanager() -> int:
+    """The JobManager of this program's only job, which is its child, or a fork of a child."""
+    for path in Path("/proc").iterdir():
+        if path.name.isdecimal():
+            pid = int(path.name)
+            parent = _parent_of(pid)
+            if parent == os.getpid() and b"jobmanager.process" in _command(pid):
+                return pid
+            if _parent_of(parent) == os.getpid() and b"jobmanager.forks" in _command(parent):
+                return pid
+    raise AssertionError("this program has no JobManager")
 
 
 def _command(pid: int) -> bytes:

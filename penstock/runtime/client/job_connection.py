@@ -181,6 +181,6 @@ class JobProcess(SocketConnection):
 
     def wait(self) -> str:
         """Wait until the process has ended, and return its exit code or signal as text."""
-        how = self.process.wait()
+        _, how = self.process.end()
         self._socket.close()
         return how

@@ -35,6 +35,7 @@ from penstock.runtime.dispatcher.answers import answers
 from penstock.runtime.dispatcher.control_plane import ControlPlane
 from penstock.runtime.dispatcher.job_queue import Limits
 from penstock.runtime.dispatcher.state_folder import StateFolder
+from penstock.runtime.system.jobmanager_start import jobmanager_starter
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 
 #: The time for which a stopping dispatcher waits until all clients have received the end of their
@@ -87,6 +88,8 @@ class Dispatcher:
         """
         require_open_files(PROCESS_FILES, "the job manager")
         self._folder.open()
+        # While it listens, a process that forks JobManagers imports what they need.
+        jobmanager_starter.expect()
         try:
             with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
                 async with trio.open_nursery() as nursery:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import subprocess
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
@@ -23,8 +22,11 @@ from penstock.runtime.control.requests import Order, encode_order
 from penstock.runtime.control.state_queries import LiveQuery
 from penstock.runtime.dispatcher.job_registry import JobRecord, JobRegistry
 from penstock.runtime.system.adopted_process import AdoptedProcess
-from penstock.runtime.system.children import child_command
-from penstock.runtime.system.limits import how_ended
+from penstock.runtime.system.jobmanager_start import (
+    JobManagerHandle,
+    JobManagerStart,
+    jobmanager_starter,
+)
 from penstock.runtime.system.rendezvous import Rendezvous, listen_at, receive_descriptor
 from penstock.runtime.system.unix_sockets import socket_name
 from penstock.runtime.user_code.process_logging import LEVEL_VARIABLE
@@ -62,7 +64,7 @@ class JobManagerProcess:
         self,
         record: JobRecord,
         token: bytes,
-        process: trio.Process | None = None,
+        process: JobManagerHandle | None = None,
         stream: trio.SocketStream | None = None,
     ) -> None:
         self._record = record
@@ -98,23 +100,15 @@ class JobManagerProcess:
             if rendezvous is not None:
                 descriptors.append(rendezvous.fileno())
             files = [str(registry.request(record.id)), str(registry.events(record.id))]
-            process = await trio.lowlevel.open_process(
-                child_command(
-                    "penstock.runtime.jobmanager.process",
-                    "service",
-                    *files,
-                    *map(str, descriptors),
-                ),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=descriptors,
-                # The process outlives the service, and only the service may receive a Ctrl-C at
-                # the terminal.
-                start_new_session=True,
-                cwd=record.folder,
-                env={**os.environ, LEVEL_VARIABLE: log_level},
+            # The process outlives the service.
+            start = JobManagerStart(
+                ["service", *files],
+                descriptors,
+                log,
+                record.folder,
+                {**os.environ, LEVEL_VARIABLE: log_level},
             )
+            process = await trio.to_thread.run_sync(jobmanager_starter.start, start)
         record.pid = process.pid
         return cls(record, token, process)
 
@@ -191,8 +185,8 @@ class JobManagerProcess:
         The code is None if another service has started the process.
         """
         if self._process is not None:
-            code = await self._process.wait()
-            return code, how_ended(code)
+            await trio.lowlevel.wait_readable(self._process.descriptor)
+            return await trio.to_thread.run_sync(self._process.end)
         if self._adopted is not None:
             await self._adopted.wait()
         return None, "has ended"
@@ -224,7 +218,6 @@ class JobManagerProcess:
         """Kill the process. Its workers then end by themselves."""
         self._killed = True
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            self._process.kill()
         elif self._adopted is not None:
             self._adopted.kill()

@@ -68,7 +68,7 @@ class JobManagerHandle:
     def running(self) -> bool:
         """Return whether the process has not ended."""
         if self._poll(0):
-            self.exit_code()
+            self.end()
             return False
         return True
 
@@ -77,18 +77,17 @@ class JobManagerHandle:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.descriptor, signal.SIGKILL)
 
-    def exit_code(self) -> int | None:
-        """Return how the process has ended, as the constructor's argument does, when it has."""
+    def end(self) -> tuple[int | None, str]:
+        """Wait until the process has ended, and return its exit code and a text about the end.
+
+        The code is None if it is not known.
+        """
+        self._poll(None)
         with self._lock:
             if not self._known:
                 self._exit_code, self._known = self._find_exit_code(), True
-        return self._exit_code
-
-    def wait(self) -> str:
-        """Wait until the process has ended, and return a text that says how it ended."""
-        self._poll(None)
-        code = self.exit_code()
-        return "has ended" if code is None else how_ended(code)
+        code = self._exit_code
+        return code, "has ended" if code is None else how_ended(code)
 
     def _poll(self, milliseconds: int | None) -> bool:
         """Return whether the process ends within a time; None waits until it has ended."""

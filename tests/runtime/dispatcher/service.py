@@ -201,4 +201,4 @@ class Service:
 
 def is_jobmanager(pid):
     """Return whether a process is the JobManager of a service's job."""
-    return b"penstock.runtime.jobmanager.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b"penstock.runtime.jobmanager." in Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -37,7 +37,7 @@ class Started:
 
     def end(self) -> str:
         self._connection.close()
-        return self.process.wait()
+        return self.process.end()[1]
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_fork_can_be_killed_also_after_its_end(start):
     fork = start()
     assert fork.parent != os.getpid()
     fork.process.kill()
-    assert fork.end() == fork.process.wait() == "was killed by signal 9"
+    assert fork.end() == fork.process.end()[1] == "was killed by signal 9"
     fork.process.kill()
 
 
@@ -185,7 +185,7 @@ if child == 0:
     third, its = start()
     mine = int(open(f"/proc/{third.pid}/stat").read().rpartition(")")[2].split()[1]) == os.getpid()
     its.close()
-    third.wait()
+    third.end()
     os._exit(not mine)
 _, status = os.waitpid(child, 0)
 print(parent, second.pid, status, flush=True)
