@@ -7,6 +7,7 @@ So a JobManager begins as in a new interpreter. See `penstock.runtime.system.job
 from __future__ import annotations
 
 import gc
+import io
 import os
 import socket
 import sys
@@ -73,6 +74,9 @@ def _run(
     os.fchdir(folder)
     os.dup2(output, 1)
     os.dup2(errors, 2)
+    # As in a new process, a line that a function prints appears at once on a terminal.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=os.isatty(1))
     for descriptor in (go, folder, output, errors):
         os.close(descriptor)
     sys.argv[1:] = [*words, *map(str, descriptors)]

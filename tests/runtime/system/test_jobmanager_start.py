@@ -1,6 +1,7 @@
 """The JobManagers of a program: the first is a new process, the others are forks of one process."""
 
 import os
+import pty
 import resource
 import signal
 import socket
@@ -203,3 +204,35 @@ def test_the_process_that_forks_ends_with_the_program(end):
     assert status == 0, "a forked child of the program has a process of its own"
     wait_until(lambda: gone(parent), "the process that forks ends")
     wait_until(lambda: gone(fork), "the JobManager ends")
+
+
+PRINTING = """
+import sys, time
+from pathlib import Path
+from penstock import StreamExecutionEnvironment
+
+gate = sys.argv[1]
+
+def show(value):
+    print("shown by job", value)
+    while value == 2 and not Path(gate).exists():
+        time.sleep(0.01)
+    return value
+
+for job in (1, 2):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    print([*env.from_sequence(job, job).map(show).execute_and_collect()])
+"""
+
+
+def test_what_a_function_of_a_later_job_prints_appears_at_once_on_a_terminal(tmp_path):
+    ours, terminal = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as read, os.fdopen(terminal, "wb") as write:
+        command = [sys.executable, "-c", PRINTING, str(tmp_path / "gate")]
+        environment = {**os.environ, "PYTHONUNBUFFERED": ""}
+        program = subprocess.Popen(command, stdout=write, stderr=write, env=environment)
+        shown = b""
+        while b"shown by job 2" not in shown:
+            shown += read.read(1000)
+        (tmp_path / "gate").touch()
+        assert program.wait(120) == 0
