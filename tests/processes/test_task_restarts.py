@@ -9,9 +9,18 @@ from typing import Any
 
 import pytest
 
-from penstock import FileSink, JsonLines, StreamExecutionEnvironment
+from penstock import (
+    FileSink,
+    JsonLines,
+    KeyedBroadcastProcessFunction,
+    MapStateDescriptor,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+    ValueStateDescriptor,
+)
 from penstock.dataflow.config.restart_scope import RestartScope
 from tests.processes.harness import (
+    WORDS,
     Killer,
     Settings,
     committed,
@@ -23,7 +32,7 @@ from tests.processes.harness import (
     run,
     run_to_the_end,
 )
-from tests.processes.parts import let_all_go
+from tests.processes.parts import PartedSource, let_all_go
 from tests.sizes import sized
 
 
@@ -41,11 +50,46 @@ def two_keyed_job(settings: Settings) -> StreamExecutionEnvironment:
     return env
 
 
+SEEN = MapStateDescriptor("seen")
+
+
+class _CountsAndSees(KeyedBroadcastProcessFunction):
+    """Counts words, and keeps the last broadcast number of each remainder."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count"))
+
+    def process_element(self, value: str, ctx: Any) -> Any:
+        self.count.update((self.count.value() or 0) + 1)
+        yield value, self.count.value()
+
+    def process_broadcast_element(self, value: int, ctx: Any) -> None:
+        ctx.get_broadcast_state(SEEN).put(value % 100, value)
+
+
+def broadcast_job(settings: Settings) -> StreamExecutionEnvironment:
+    """Tasks with broadcast state are in the middle of the job."""
+    env = counting_env(settings)
+    env.config.restart_scope = RestartScope.TASK
+    source = PartedSource(settings.gate, settings.parts, lambda i: i, settings.count, settings.rate)
+    numbers = env.from_source(source, None, "Source: Generator")
+    words = numbers.map(lambda i, words=WORDS: f"word{i * 7919 % words}")
+    rules = numbers.filter(lambda i: i % 8 == 0).broadcast(SEEN)
+    counted = words.key_by(lambda word: word).connect(rules).process(_CountsAndSees())
+    again = counted.key_by(lambda pair: pair[1] % 5).map(lambda pair: pair)
+    again.sink_to(FileSink(settings.output, JsonLines()))
+    return env
+
+
 def _check(settings: Settings) -> None:
     assert lost_and_doubled(committed(settings.output), expected_words(settings)) == (0, 0)
 
 
-@pytest.mark.parametrize("job", [tasks_job, two_keyed_job], ids=["one keyed", "two keyed"])
+@pytest.mark.parametrize(
+    "job",
+    [tasks_job, two_keyed_job, broadcast_job],
+    ids=["one keyed", "two keyed", "broadcast state"],
+)
 @pytest.mark.parametrize("seed", range(sized(1, 12)))
 def test_killed_workers_restart_with_those_upstream_and_lose_and_double_nothing(
     tmp_path, seed, job
@@ -122,8 +166,13 @@ def test_a_sink_that_leaves_output_open_restarts_with_all_subtasks(tmp_path):
 
 @pytest.mark.parametrize(
     ("job", "slot", "restarts"),
-    [(tasks_job, 1, {1}), (tasks_job, 3, {0, 1, 3}), (two_keyed_job, 3, {0, 1, 3})],
-    ids=["a source", "a keyed task", "a keyed task in the middle"],
+    [
+        (tasks_job, 1, {1}),
+        (tasks_job, 3, {0, 1, 3}),
+        (two_keyed_job, 3, {0, 1, 3}),
+        (broadcast_job, 3, {0, 1, 3}),
+    ],
+    ids=["a source", "a keyed task", "a keyed task in the middle", "broadcast state"],
 )
 def test_only_the_failed_task_and_those_upstream_get_new_workers(tmp_path, job, slot, restarts):
     """Slots 0 and 1 have the subtasks of the source, and slots 2 and 3 those that count."""

@@ -181,6 +181,7 @@ IN_THE_MIDDLE = (
     "sliding",
     "purged",
     "side outputs",
+    "keyed broadcast state",
 )
 
 

@@ -55,7 +55,11 @@ KEYED_CO_FLAT_MAP = replace(KEYED_CO_MAP, name="keyed_co_flat_map")
 KEYED_CO_PROCESS = replace(KEYED_CO_MAP, name="keyed_co_process", side_outputs=True)
 #: In batch mode, the broadcast stream is processed when it comes, before the other one.
 BROADCAST_PROCESS = OperatorSpec(
-    "broadcast_process", two_inputs=True, side_outputs=True, sorted_inputs=(0,)
+    "broadcast_process",
+    two_inputs=True,
+    side_outputs=True,
+    sorted_inputs=(0,),
+    repeats_steps=True,
 )
 KEYED_BROADCAST_PROCESS = replace(BROADCAST_PROCESS, name="keyed_broadcast_process", keyed=True)
 

@@ -2,10 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from penstock import DataStream, StreamExecutionEnvironment, WatermarkStrategy
+from penstock import (
+    BroadcastProcessFunction,
+    DataStream,
+    KeyedBroadcastProcessFunction,
+    MapStateDescriptor,
+    StreamExecutionEnvironment,
+    WatermarkStrategy,
+)
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.graph.partial_restart import PartialRestarts, chains_to_log
@@ -27,6 +35,19 @@ def keyed(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
 
 def two_keyed(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
     return keyed(env, keyed(env, stream).map(lambda pair: pair[1]))
+
+
+class Broadcast(BroadcastProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        return [value]
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Any:
+        return []
+
+
+class KeyedBroadcast(KeyedBroadcastProcessFunction):
+    process_element = Broadcast.process_element
+    process_broadcast_element = Broadcast.process_broadcast_element
 
 
 def logging(plan: ExecutionGraph) -> ExecutionGraph:
@@ -80,6 +101,21 @@ def test_tasks_behind_tasks_that_log_continue():
     plan = logging(plan_of(lambda env, stream: two_keyed(env, stream).key_by(lambda one: one[0])))
     assert plan.logged == {1, 2}
     assert reason(plan, (2, 0)) is None
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["without keys", "keyed"])
+def test_tasks_with_broadcast_state_log_their_steps(keyed: bool):
+    def build(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+        rules = env.from_sequence(1, 3).broadcast(MapStateDescriptor("rules"))
+        if keyed:
+            told = stream.key_by(lambda n: n % 2).connect(rules).process(KeyedBroadcast())
+        else:
+            told = stream.connect(rules).process(Broadcast())
+        return told.key_by(lambda one: one).count()
+
+    plan = logging(plan_of(build))
+    (chain,) = plan.logged
+    assert reason(plan, (chain, 0)) is None
 
 
 def in_batches(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:

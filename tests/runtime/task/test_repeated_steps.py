@@ -10,9 +10,11 @@ import pytest
 
 from penstock import (
     AggregateFunction,
+    BroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
     EventTimeSessionWindows,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
@@ -211,6 +213,61 @@ class Interleaved(CoMapFunction, CoFlatMapFunction):
         yield from [(2, value)] * (value[1] % 3)
 
 
+RULES = MapStateDescriptor("rules")
+
+
+class Rules(BroadcastProcessFunction):
+    """Lists the broadcast rules, which go and come again, at each record."""
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        yield value, ctx.timestamp(), list(ctx.get_broadcast_state(RULES).items())
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        rules, key = ctx.get_broadcast_state(RULES), value[0]
+        if value[1] % 3:
+            rules.put(key, (rules.get(key) or 0) + value[1])
+        else:
+            rules.remove(key)
+        yield SIDE, (value, list(rules.keys()))
+
+
+class KeyedRules(KeyedBroadcastProcessFunction):
+    """Does the same with keyed state, all of which a rule lists and changes."""
+
+    TOTAL = ValueStateDescriptor("total")
+    SEEN = MapStateDescriptor("seen")
+
+    def open(self, context: RuntimeContext) -> None:
+        self.total = context.get_state(self.TOTAL)
+        self.seen = context.get_map_state(self.SEEN)
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        self.total.update((self.total.value() or 0) + value[1])
+        self.seen.put(value[1] % 9, self.total.value())
+        timers = ctx.timer_service()
+        timers.register_event_time_timer(ctx.timestamp() // 10 * 10 + 30)
+        timers.register_processing_time_timer(timers.current_processing_time() // 10 * 10 + 20)
+        yield value, self.total.value(), list(ctx.get_broadcast_state(RULES).items())
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        yield from Rules().process_broadcast_element(value, ctx)
+        found: list[Any] = []
+
+        def visit(key: Any, state: Any) -> None:
+            found.append((key, state.value()))
+            state.update(state.value() + len(found))
+
+        ctx.apply_to_keyed_state(self.TOTAL, visit)
+        ctx.apply_to_keyed_state(self.SEEN, lambda key, seen: found.append((key, *seen.keys())))
+        yield "all", value, found
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        rules = list(ctx.get_broadcast_state(RULES).items())
+        yield "timer", ctx.get_current_key(), timestamp, self.total.value(), rules
+        self.total.clear()
+        self.seen.clear()
+
+
 def ms(time: int) -> Time:
     return Time.milliseconds(time)
 
@@ -277,6 +334,15 @@ def connected(method: str, function: Any, keyed: bool = True) -> Build:
         if keyed:
             one, two = one.key_by(key_of), two.key_by(key_of)
         return [getattr(one.connect(two), method)(function)]
+
+    return build
+
+
+def with_rules(function: Any, keyed: bool) -> Build:
+    def build(one: Any, two: Any) -> list[Any]:
+        stream = one.key_by(key_of) if keyed else one
+        out = stream.connect(two.broadcast(RULES)).process(function)
+        return [out, out.get_side_output(SIDE)]
 
     return build
 
@@ -351,6 +417,8 @@ TWO_INPUTS: dict[str, Build] = {
     "co-map": connected("map", Interleaved(), keyed=False),
     "co-flat-map": connected("flat_map", Interleaved(), keyed=False),
     "keyed co-map": connected("map", Interleaved()),
+    "broadcast state": with_rules(Rules(), keyed=False),
+    "keyed broadcast state": with_rules(KeyedRules(), keyed=True),
     "join": joined(_SLIDING),
     "session join": joined(_SESSIONS),
     "interval join": interval,

@@ -26,6 +26,7 @@ from penstock.runtime.operators.time.timer_contexts import (
     KeyedElementContext,
     TimerContext,
 )
+from penstock.snapshot.state.entries import in_order_of_bytes
 
 #: The current key while a broadcast record is processed.
 BROADCAST_KEY = NoKey(
@@ -113,11 +114,18 @@ class BroadcastContext(ElementContext, KeyedBroadcastProcessFunction.Context):
     def apply_to_keyed_state(
         self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], object]
     ) -> None:
-        """Call a function for each key that has a keyed state."""
+        """Call a function for each key that has a keyed state.
+
+        A task that repeats its steps takes the keys in the order of their bytes: the function may
+        collect what the task emits then.
+        """
         context = self._context
         state = context.states.of_descriptor(state_descriptor)
-        assert context.backend is not None
-        keys = context.backend.keys(state_descriptor.name)
+        backend = context.backend
+        assert backend is not None
+        keys = backend.keys(state_descriptor.name)
+        if backend.in_order:
+            keys = iter(in_order_of_bytes(backend.codec, list(keys)))
         try:
             for context.key in keys:
                 function(context.key, state)

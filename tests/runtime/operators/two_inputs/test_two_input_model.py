@@ -275,3 +275,24 @@ def test_broadcast_state_and_the_keyed_state_of_all_keys(seed: int, tmp_path: Pa
                 repr((("timer", key, time, totals[key], at), time))
                 for time, key in fired(timers, watermark)
             ), seed
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_keys_have_an_order_of_their_own_if_steps_are_repeated(
+    tmp_path: Path, in_order: bool
+) -> None:
+    found = []
+    for keys in ("cab", "bca"):
+        backend = Maker(tmp_path / keys)(codec=CODEC, in_order=in_order)
+        states = OperatorStateBackend("op", CODEC)
+        context = OperatorContext("op", "uid", 0, 1, GROUPS, 0, CODEC, backend, (), states)
+        operator = Operator(0, specs.KEYED_BROADCAST_PROCESS, "op", Factors())
+        operator.key_selector, operator.broadcast_states = lambda value: value[0], (FACTORS,)
+        task = build_operator(OperatorPlace(operator, context))
+        task.initialize_state()
+        task.open()
+        task.process(RecordBatch([(key, 1) for key in keys], None, [0, 0, 0]))
+        task.select_input(1)
+        seen = task.process(RecordBatch([(1, 0)], None, [0])).rows()
+        found.append([key for _, key, _ in seen])
+    assert found == [[*"abc"]] * 2 if in_order else found[0] != found[1]
