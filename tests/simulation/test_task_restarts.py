@@ -26,6 +26,7 @@ from penstock import (
     RuntimeContext,
     StreamExecutionEnvironment,
     ValueStateDescriptor,
+    WatermarkStrategy,
 )
 from penstock.connectors.enumerators import SubtaskEnumerator
 from penstock.dataflow.config.restart_scope import RestartScope
@@ -33,6 +34,7 @@ from penstock.dataflow.source import SplitEnumerator
 from penstock.runtime.task.task_steps import TaskSteps
 from penstock.testing.simulation import Fault, Schedule, Simulation
 from tests.simulation.paced import paced_simulation
+from tests.simulation.random_jobs.functions import LaterByWatermark
 from tests.simulation.random_jobs.shapes import SHAPES, Choices
 from tests.simulation.test_other_parallelism import (
     keyed_broadcast_state,
@@ -200,6 +202,17 @@ def _three_steps(env: StreamExecutionEnvironment, stream: DataStream) -> DataStr
     return _two_steps(env, stream).key_by(lambda pair: pair[1] % 5).count()
 
 
+def _marked(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    """Tasks behind a shuffle make watermarks, and some are idle for a while."""
+    env.get_config().set_auto_watermark_interval(5)
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(20).with_idleness(20)
+    shuffled = stream.key_by(lambda i: i % 5).map(lambda i: i)
+    timed = shuffled.assign_timestamps_and_watermarks(
+        strategy.with_timestamp_assigner(lambda i, _: i)
+    )
+    return timed.key_by(lambda i: i % KEYS).process(LaterByWatermark())
+
+
 @pytest.fixture
 def repeated(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Return the numbers of tasks that repeat steps, and of the repeated steps."""
@@ -217,8 +230,8 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.mark.parametrize(
     "build",
-    [_two_inputs, _three_steps, *map(_shape, IN_THE_MIDDLE)],
-    ids=["two inputs", "three steps", *IN_THE_MIDDLE],
+    [_two_inputs, _three_steps, _marked, *map(_shape, IN_THE_MIDDLE)],
+    ids=["two inputs", "three steps", "watermarks", *IN_THE_MIDDLE],
 )
 def test_tasks_behind_a_restarted_one_continue(build: Build, repeated: Counter[str]) -> None:
     """The restarted one takes its input, and fires its timers, in the same order as before."""

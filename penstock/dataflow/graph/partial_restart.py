@@ -44,8 +44,8 @@ def chains_to_log(plan: ExecutionGraph) -> frozenset[int]:
         several_inputs = inputs[chain.id] > chain.parallelism
         if (
             chain.outputs
-            and not any(spec.is_source or spec.replaces_watermarks for spec in specs)
-            and all(spec.replays or spec.repeats_steps for spec in specs)
+            and not any(spec.is_source for spec in specs)
+            and all(spec.can_repeat_steps for spec in specs)
             and (several_inputs or not all(spec.replays for spec in specs))
         ):
             found.add(chain.id)
@@ -158,5 +158,9 @@ class PartialRestarts:
                 if not node.operator.spec.replays:
                     return f"the order of the records of {node.operator.name} may change"
             if len(inputs) > found.parallelism:
+                for node in found.walk():
+                    if not node.operator.spec.can_repeat_steps:
+                        generator = f"the watermark generator of {node.operator.name}"
+                        return f"{generator} has a state of its own"
                 return f"the order of the records that reach {found.name} may change"
         return next(filter(None, map(self._why_not_again, inputs)), None)

@@ -52,7 +52,8 @@ class OperatorSpec:
             same records again, if its function is deterministic.
         repeats_steps: whether it does so when it also reads the records of its channels, and the
             watermarks between them, in the same order, and its timers fire between the same
-            records. An operator that `replays` does.
+            records. An operator that `replays` does, unless it emits watermarks of its own: then
+            it must emit the same ones.
         late_tags: the tags of the side outputs for late records; None for records that are dropped.
         source_tags: the tags of the side outputs of a source.
         sorted_inputs: the inputs that batch mode sorts by key and event time, so that the operator
@@ -109,6 +110,11 @@ class OperatorSpec:
     def replaces_watermarks(self) -> bool:
         """Whether the operator emits its own watermarks in place of those that it reads."""
         return self.sets_watermarks and not self.is_source
+
+    @property
+    def can_repeat_steps(self) -> bool:
+        """Whether the operator emits the same again in a task that repeats its steps."""
+        return self.repeats_steps or (self.replays and not self.replaces_watermarks)
 
     @property
     def begins_chain(self) -> bool:

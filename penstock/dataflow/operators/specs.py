@@ -96,6 +96,7 @@ def timestamps(strategy: WatermarkStrategy) -> OperatorSpec:
     return replace(
         _TIMESTAMPS,
         gives_timestamps=strategy.extract_timestamp is not None,
+        repeats_steps=strategy.has_known_generator,
         in_batch_mode=without_watermarks,
     )
 

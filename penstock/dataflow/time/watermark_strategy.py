@@ -202,6 +202,11 @@ class WatermarkStrategy(Generic[T_contra]):
         """Whether the strategy may generate watermarks before the end of the input."""
         return self.create_generator is not NoWatermarks
 
+    @property
+    def has_known_generator(self) -> bool:
+        """Whether the generator is one of Penstock's, whose state is a part of snapshots."""
+        return not self.has_watermarks or self.max_out_of_orderness_ms is not None
+
 
 def check_watermark_strategy(strategy: object, method: str = "from_source") -> None:
     """Check that an argument is None or a watermark strategy.

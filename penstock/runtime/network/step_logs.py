@@ -37,11 +37,11 @@ Task = tuple[int, int]
 #:     MARKED · link · source · watermark, or whether the channel is idle · time of day
 #:     FIRED · time of day, for which timers fire
 #:     BARRIER · number of the snapshot
-#:     CHANNELS · what `WatermarkValve.capture` returns
+#:     EVENT_TIME · what `WatermarkTracker.capture_for_log` returns
 #:
 #: Times are milliseconds since the epoch.
 Step = list[Any]
-TAKEN, MARKED, FIRED, BARRIER, CHANNELS = range(5)
+TAKEN, MARKED, FIRED, BARRIER, EVENT_TIME = range(5)
 
 
 class StepLog:

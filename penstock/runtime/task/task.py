@@ -207,7 +207,7 @@ class Task:
     def _log_barrier(self, number: int) -> None:
         """Log that the task takes a snapshot, if it must be able to repeat its steps."""
         if self._steps is not None:
-            self._steps.barrier(number, self.event_time.valve)
+            self._steps.barrier(number, self.event_time)
 
     @property
     def ended(self) -> bool:
@@ -268,6 +268,8 @@ class Task:
     def open(self) -> None:
         """Open all operators, and report if there is no input from outside of the loop."""
         self.chain.open()
+        if self._steps is not None:
+            self._steps.begin(self.event_time)
         if self.end_of_input.in_loop and self.end_of_input.over:
             self._listener.outside_ended(self)  # No channel comes from outside of the loop.
 

@@ -15,14 +15,14 @@ from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.network.elements import TimeElement
 from penstock.runtime.network.step_logs import (
     BARRIER,
-    CHANNELS,
+    EVENT_TIME,
     FIRED,
     MARKED,
     TAKEN,
     Step,
     StepLog,
 )
-from penstock.runtime.task.watermark_valve import WatermarkValve
+from penstock.runtime.task.watermark_tracker import WatermarkTracker
 
 
 class TaskSteps:
@@ -75,15 +75,20 @@ class TaskSteps:
         self._log.append([FIRED, self._now])
         return self._now
 
-    def barrier(self, number: int, valve: WatermarkValve) -> None:
+    def begin(self, event_time: WatermarkTracker) -> None:
+        """Log the event time with which the task begins, unless it repeats a log."""
+        if not self._left:
+            self._log.append([EVENT_TIME, event_time.capture_for_log()])
+
+    def barrier(self, number: int, event_time: WatermarkTracker) -> None:
         """Log that the task takes snapshot `number`, unless that is logged already.
 
-        The watermarks of the channels are not part of the snapshot, so they are in the log.
+        A part of its event time is not in the snapshot, so it is in the log.
         """
         if number > self._barrier:
             self._barrier = number
             self._log.append([BARRIER, number])
-            self._log.append([CHANNELS, valve.capture()])
+            self._log.append([EVENT_TIME, event_time.capture_for_log()])
 
     def _set_now(self, now: int) -> None:
         self._now = max(self._now, now)

@@ -132,12 +132,23 @@ class WatermarkTracker:
                 if operator.watermark > MIN_WATERMARK:
                     self.add((operator, Watermark(operator.watermark)))
 
-    def restore_channels(self, captured: list[Any]) -> None:
-        """Continue with what `valve.capture` has returned at the restored barrier."""
-        self.valve.restore_channels(captured)
+    def capture_for_log(self) -> list[Any]:
+        """Return what decides on the next watermarks and is no part of snapshots.
+
+        These are the watermarks of the single channels, and when watermark generators emit.
+        """
+        return [self.valve.capture(), [one.capture() for one in self._generators]]
+
+    def continue_from(self, captured: list[Any]) -> None:
+        """Continue with what the predecessor has captured for its log at the restored barrier."""
+        channels, generators = captured
+        self.valve.restore_channels(channels)
         if self.valve.idle:
             # The receivers do not know yet that the task is idle again.
             self.add(WatermarkStatus(idle=True))
+        for operator, state in zip(self._generators, generators, strict=True):
+            for element in operator.continue_from(state):
+                self.add((operator, element))
 
     def in_hand(self) -> list[RecordBatch | TimeElement]:
         """Return the elements that the source has read after the current batch, for a log.

@@ -17,6 +17,7 @@ from penstock import (
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.graph.partial_restart import PartialRestarts, chains_to_log
+from penstock.dataflow.time.watermark_generators import AscendingTimestampsWatermarks
 
 Task = tuple[int, int]
 
@@ -35,6 +36,13 @@ def keyed(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
 
 def two_keyed(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
     return keyed(env, keyed(env, stream).map(lambda pair: pair[1]))
+
+
+def timed(
+    env: StreamExecutionEnvironment, stream: DataStream, strategy: WatermarkStrategy
+) -> DataStream:
+    """Give event times to records of two sources."""
+    return stream.union(env.from_sequence(10, 19)).assign_timestamps_and_watermarks(strategy)
 
 
 class Broadcast(BroadcastProcessFunction):
@@ -128,14 +136,39 @@ def in_batches(env: StreamExecutionEnvironment, stream: DataStream) -> DataStrea
     [
         in_batches,
         lambda env, stream: stream.rebalance().assign_timestamps_and_watermarks(
-            WatermarkStrategy.for_monotonous_timestamps()
+            WatermarkStrategy.for_generator(lambda: AscendingTimestampsWatermarks())
         ),
     ],
-    ids=["depends on batches", "emits watermarks"],
+    ids=["depends on batches", "has a generator of its own"],
 )
 def test_tasks_that_cannot_repeat_their_steps_do_not_log_them(build):
     plan = logging(plan_of(lambda env, stream: keyed(env, build(env, stream))))
     assert not plan.logged
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        WatermarkStrategy.no_watermarks(),
+        WatermarkStrategy.for_monotonous_timestamps().with_idleness(1000),
+        WatermarkStrategy.for_bounded_out_of_orderness(50),
+    ],
+    ids=["none", "monotonous", "bounded"],
+)
+def test_tasks_that_make_watermarks_log_their_steps(strategy: WatermarkStrategy):
+    plan = logging(plan_of(lambda env, stream: keyed(env, timed(env, stream, strategy))))
+    assert plan.logged == {2}
+    assert reason(plan, (2, 0)) is None
+
+
+def test_a_generator_of_the_program_is_not_repeated():
+    strategy = WatermarkStrategy.for_generator(lambda: AscendingTimestampsWatermarks())
+    plan = logging(plan_of(lambda env, stream: keyed(env, timed(env, stream, strategy))))
+    assert not plan.logged
+    assert (
+        reason(plan, (2, 0))
+        == "the watermark generator of Timestamps/Watermarks has a state of its own"
+    )
 
 
 def test_tasks_that_only_need_their_records_do_not_log():

@@ -19,11 +19,17 @@ from penstock import StreamExecutionEnvironment
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.dataflow.graph.partial_restart import chains_to_log
-from penstock.dataflow.time.watermark import Watermark
+from penstock.dataflow.time.watermark import MIN_WATERMARK, Watermark
 from penstock.runtime import codegen
 from penstock.runtime.control.job_code import JobCode, pack, unpack
 from penstock.runtime.control.record_class_search import record_classes
-from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, WatermarkStatus
+from penstock.runtime.network.elements import (
+    Barrier,
+    Element,
+    EncodedBatch,
+    TimeElement,
+    WatermarkStatus,
+)
 from penstock.runtime.network.step_logs import StepLogs
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
@@ -43,6 +49,10 @@ from penstock.testing.harness.harness_tasks import TaskSnapshots
 
 #: A record with its event time.
 Timed = tuple[Any, int]
+#: A watermark or a status, with the number of records before it.
+Marked = tuple[int, TimeElement]
+#: What each channel has carried of them.
+History = dict[ChannelId, list[Marked]]
 #: Builds a program. It takes the streams of its inputs and returns the streams that are sent on.
 Build = Callable[..., list[Any]]
 ATTEMPT = 1
@@ -60,6 +70,7 @@ def program(build: Build, inputs: int) -> tuple[bytes, int]:
     """
     env = StreamExecutionEnvironment().set_parallelism(1).set_max_parallelism(8)
     env.config.channel_batches = 1000
+    env.get_config().set_auto_watermark_interval(20)
     sources = [
         env.from_source(HarnessInput(number), None, f"input {number}").set_parallelism(2)
         for number in range(inputs)
@@ -100,8 +111,11 @@ class _Receiver:
         self.credits = 1 << 30
         self._decode, self._learn = decode, learn
         self.records: list[Timed] = []
+        #: The watermarks and statuses, each with the number of records before it.
+        self.times: list[Marked] = []
         #: The number of records before each barrier.
         self.before: dict[int, int] = {}
+        self.times_before: dict[int, int] = {}
 
     def report_desired_records(self, listener: Callable[[], None]) -> None:
         """Do nothing."""
@@ -113,6 +127,9 @@ class _Receiver:
     def send_marker(self, element: Element) -> None:
         if isinstance(element, Barrier):
             self.before[element.number] = len(self.records)
+            self.times_before[element.number] = len(self.times)
+        elif isinstance(element, TimeElement):
+            self.times.append((len(self.records), element))
 
     def send_steps(self, data: bytes) -> None:
         self._learn(data)
@@ -227,6 +244,39 @@ class LoneTask:
             id: one.records[0 if after is None else one.before[after] :]
             for id, one in self.receivers.items()
         }
+
+    def watermarks(self, history: History, after: int | None = None) -> History:
+        """Return the changes of the watermark and of the status of each channel.
+
+        Arguments:
+            history: what the channels have carried before.
+            after: the barrier behind which the changes are; None for all of them.
+        """
+        found = {}
+        for id, one in self.receivers.items():
+            begin, first = (0, 0) if after is None else (one.times_before[after], one.before[after])
+            times = [(count - first, element) for count, element in one.times[begin:]]
+            known = len(_changes(history[id]))
+            found[id] = _changes([*history[id], *times])[known:]
+        return found
+
+    def history(self, snapshot: int) -> History:
+        """Return the watermarks and statuses that each channel has carried before a barrier."""
+        return {id: one.times[: one.times_before[snapshot]] for id, one in self.receivers.items()}
+
+
+def _changes(times: list[Marked]) -> list[Marked]:
+    """Return the watermarks and statuses that are not known from those before them."""
+    found: list[Marked] = []
+    watermark, idle = MIN_WATERMARK, False
+    for place, element in times:
+        if isinstance(element, Watermark):
+            changes, watermark = element.timestamp > watermark, max(watermark, element.timestamp)
+        else:
+            changes, idle = element.idle != idle, element.idle
+        if changes:
+            found.append((place, element))
+    return found
 
 
 @dataclass

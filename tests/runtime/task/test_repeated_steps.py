@@ -20,6 +20,7 @@ from penstock import (
     ListStateDescriptor,
     MapStateDescriptor,
     OutputTag,
+    ProcessFunction,
     ProcessingTimeSessionWindows,
     ProcessWindowFunction,
     RuntimeContext,
@@ -32,6 +33,7 @@ from penstock import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     ValueStateDescriptor,
+    WatermarkStrategy,
 )
 from penstock.testing.harness.harness_snapshot import HarnessFolder
 from tests.runtime.task.repeated_tasks import (
@@ -231,6 +233,14 @@ class Rules(BroadcastProcessFunction):
         yield SIDE, (value, list(rules.keys()))
 
 
+class AtWatermarks(ProcessFunction):
+    """Emits the watermark that it knows."""
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        timers = ctx.timer_service()
+        yield value, ctx.timestamp(), timers.current_watermark(), timers.current_processing_time()
+
+
 class KeyedRules(KeyedBroadcastProcessFunction):
     """Does the same with keyed state, all of which a rule lists and changes."""
 
@@ -338,6 +348,13 @@ def connected(method: str, function: Any, keyed: bool = True) -> Build:
     return build
 
 
+def marked(strategy: WatermarkStrategy) -> Build:
+    def build(stream: Any) -> list[Any]:
+        return [stream.assign_timestamps_and_watermarks(strategy).process(AtWatermarks())]
+
+    return build
+
+
 def with_rules(function: Any, keyed: bool) -> Build:
     def build(one: Any, two: Any) -> list[Any]:
         stream = one.key_by(key_of) if keyed else one
@@ -392,6 +409,13 @@ ONE_INPUT: dict[str, Build] = {
     "sessions by clock": lambda s: [
         aggregated(windows(ProcessingTimeSessionWindows.with_gap(ms(12)))(s))
     ],
+    "watermarks": marked(WatermarkStrategy.for_bounded_out_of_orderness(5)),
+    "watermarks, idle": marked(
+        WatermarkStrategy.for_monotonous_timestamps()
+        .with_timestamp_assigner(lambda record, time: time + record[1] % 3)
+        .with_idleness(30)
+    ),
+    "no watermarks, idle": marked(WatermarkStrategy.no_watermarks().with_idleness(30)),
     "count windows": lambda s: [s.key_by(key_of).count_window(3, 2).process(All())],
     "time to live": lambda s: [s.key_by(key_of).process(Expiring(ttl().build()))],
     "time to live, incremental": lambda s: [
@@ -448,7 +472,8 @@ def run(name: str, build: Build, inputs: int, seeds: range) -> int:
             given.act(first)
         first.run()
         handles = first.snapshots.handles
-        expected = first.output(after=5)
+        expected, history = first.output(after=5), first.history(5)
+        marks = first.watermarks(history, after=5)
         steps = steps_behind(first, chain, 5)
         before = first.now
         first.task.close()
@@ -458,9 +483,15 @@ def run(name: str, build: Build, inputs: int, seeds: range) -> int:
             found = again.output()
             for id, records in expected.items():
                 assert found[id][: len(records)] == records, f"{name}, seed {seed}, {attempt}, {id}"
+            found_marks = again.watermarks(history)
+            for id, expected_marks in marks.items():
+                same = found_marks[id][: len(expected_marks)] == expected_marks
+                assert same, (
+                    f"{name}, seed {seed}, {attempt}, {id}: {expected_marks}, {found_marks[id]}"
+                )
             repeated += sum(map(len, expected.values()))
             steps = steps_behind(again, chain, 5)
-            expected, before = found, again.now
+            expected, marks, before = found, found_marks, again.now
             again.task.close()
     return repeated
 

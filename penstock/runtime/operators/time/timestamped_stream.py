@@ -200,3 +200,19 @@ class TimestampedStream(WatermarkOutput):
         self.watermark = max(self.watermark, watermark)
         if type(self._generator) in _WHOLE_BATCH:
             self._generator.on_event(None, max_timestamp, self)
+
+    # ---- logs of steps
+
+    def capture(self) -> list[Any]:
+        """Return all that decides on the next watermarks, for `continue_from`.
+
+        A generator of the program may remember more.
+        """
+        idleness = [self.idle, self._active, self._inactive_ms, self._checked_at]
+        return [self.snapshot(), idleness]
+
+    def continue_from(self, captured: list[Any]) -> None:
+        """Continue with what another stream of the same strategy has captured."""
+        state, idleness = captured
+        self.restore(state)
+        self.idle, self._active, self._inactive_ms, self._checked_at = idleness

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from penstock.dataflow.metrics import FIRST_EVENT_TIME
-from penstock.dataflow.time.watermark import MAX_WATERMARK, Watermark
+from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, Watermark
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.network.elements import TimeElement, WatermarkStatus
 from penstock.runtime.operators.base import RunningOperator
@@ -141,6 +141,24 @@ class TimestampsOperator(RunningOperator):
         """
         self._stream.restore(min(states))
         self._emitted = self._stream.watermark
+
+    # ---- logs of steps
+
+    def capture(self) -> list[Any]:
+        """Return all that decides on the next watermarks, for `continue_from`."""
+        return [self._next_emission, self._stream.capture()]
+
+    def continue_from(self, captured: list[Any]) -> list[TimeElement]:
+        """Continue with what the operator of the predecessor has captured.
+
+        Returns:
+            The watermark and the status of the operator, which its consumers may not know.
+        """
+        self._next_emission, stream = captured
+        self._stream.continue_from(stream)
+        self._emitted, self._idle = self._stream.watermark, self._stream.idle
+        known = [Watermark(self._emitted)] if self._emitted > MIN_WATERMARK else []
+        return [*known, WatermarkStatus(self._idle)]
 
 
 def build_source(place: OperatorPlace) -> RunningOperator:

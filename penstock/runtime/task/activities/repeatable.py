@@ -21,7 +21,7 @@ from penstock.runtime.network.elements import (
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.step_logs import (
     BARRIER,
-    CHANNELS,
+    EVENT_TIME,
     FIRED,
     MARKED,
     TAKEN,
@@ -171,8 +171,8 @@ class RepeatableInput(ChannelInput):
                 super()._receive(self._gate.channels[self._place(step)], element_of(step))
             case [kind, now] if kind == FIRED:
                 self._timers.begin_again(now)
-            case [kind, captured] if kind == CHANNELS:
-                self._event_time.restore_channels(captured)
+            case [kind, captured] if kind == EVENT_TIME:
+                self._event_time.continue_from(captured)
             case [kind, _] if kind == BARRIER:
                 pass  # a snapshot that was not complete had no effect on the steps
             case _:
