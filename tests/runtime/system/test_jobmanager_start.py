@@ -207,7 +207,7 @@ def test_the_process_that_forks_ends_with_the_program(end):
 
 
 PRINTING = """
-import sys, time
+import sys, threading
 from pathlib import Path
 from penstock import StreamExecutionEnvironment
 
@@ -216,7 +216,7 @@ gate = sys.argv[1]
 def show(value):
     print("shown by job", value)
     while value == 2 and not Path(gate).exists():
-        time.sleep(0.01)
+        threading.Event().wait(0.01)
     return value
 
 for job in (1, 2):
