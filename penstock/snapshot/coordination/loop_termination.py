@@ -46,6 +46,9 @@ doubles the delay before the next snapshot. It decides on each loop separately. 
 although a source in another part of the job never ends. If a loop reads from another loop, its
 outside input ends when the other loop is terminated.
 
+Tasks of a loop may restart while other parts of the job continue, but not when the outside input of
+the whole loop has ended.
+
 The detector is sans-IO, as all protocols are. Its driver is in `penstock.runtime.jobmanager`.
 
 `docs/inside/decisions/019-end-of-loops.md` has the reasons.
@@ -110,6 +113,16 @@ class ExternalInputEnded:
 
 
 @dataclass(frozen=True)
+class TasksRestart:
+    """Some tasks restart while others continue. They report again that their input has ended.
+
+    Tasks that are in no loop may be among them.
+    """
+
+    tasks: frozenset[Hashable]
+
+
+@dataclass(frozen=True)
 class StatusReported:
     """A task of a loop has acknowledged snapshot `number`, and reported its status."""
 
@@ -151,7 +164,7 @@ class RequestCheckpoint:
     delay_seconds: float
 
 
-LoopEvent = ExternalInputEnded | StatusReported | SnapshotEnded
+LoopEvent = ExternalInputEnded | TasksRestart | StatusReported | SnapshotEnded
 LoopCommand = RunEndOfInputHooks | TerminateLoop | RequestCheckpoint
 
 
@@ -206,8 +219,20 @@ class LoopTerminationDetector:
                 return self._outside_ended(self._find(event), task)
             case StatusReported():
                 return self._status(self._find(event), event)
+            case TasksRestart(tasks):
+                for watched in self._watched:
+                    watched.ended -= tasks
+                return []
             case SnapshotEnded():
                 return self._over()
+
+    def is_ending(self, tasks: frozenset[Hashable]) -> bool:
+        """Return whether the outside input of a whole loop has ended that contains one of `tasks`.
+
+        So it is terminated now, or will be soon.
+        """
+        loops = [watched for watched in self._watched if watched.loop.tasks & tasks]
+        return any(watched.closed or watched.waits for watched in loops)
 
     def _find(self, event: ExternalInputEnded | StatusReported) -> _Watched:
         if event.task not in self._of_task:

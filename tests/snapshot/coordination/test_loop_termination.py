@@ -27,6 +27,7 @@ from penstock.snapshot.coordination.loop_termination import (
     RunEndOfInputHooks,
     SnapshotEnded,
     StatusReported,
+    TasksRestart,
     TerminateLoop,
 )
 from penstock.snapshot.protocols.aligned import AlignedProtocol
@@ -173,6 +174,25 @@ def test_a_loop_is_closed_beside_one_whose_outside_never_ends() -> None:
     assert handle(w, SnapshotEnded(1)) == []
     assert handle(w, ExternalInputEnded("c")) == [RequestCheckpoint(0.02)]
     assert handle(w, StatusReported("c", 2, status())) == [RunEndOfInputHooks(1, 1)]
+
+
+def test_restarted_tasks_report_the_end_of_their_input_again() -> None:
+    w = watch()
+    handle(w, ExternalInputEnded("a"), TasksRestart(frozenset({"a", "of no loop"})))
+    assert handle(w, ExternalInputEnded("b")) == []
+    assert handle(w, ExternalInputEnded("a")) == [RequestCheckpoint(w.SOON_SECONDS)]
+
+
+def test_a_loop_is_ending_when_the_outside_of_all_its_tasks_has_ended() -> None:
+    w = watch()
+    task = frozenset({"a"})
+    handle(w, ExternalInputEnded("a"))
+    assert not w.is_ending(task)
+    handle(w, ExternalInputEnded("b"))
+    assert w.is_ending(task)
+    assert not w.is_ending(frozenset({"of no loop"}))
+    assert say(w, 1, status(), status()) == [TerminateLoop(0)]
+    assert w.is_ending(task)
 
 
 def test_impossible_events_are_refused() -> None:
