@@ -288,6 +288,16 @@ class ExecutionGraph:
         """Return the channels of a link, in order of source and target subtask."""
         return self._channels[link.id]
 
+    def feedback_channels(self, chain: int, subtask: int) -> list[ChannelId]:
+        """Return the feedback channels of a task."""
+        return [
+            channel
+            for link in self.links
+            if link.is_back_edge and link.target == chain
+            for channel in self.channels(link)
+            if channel.target == subtask
+        ]
+
     @cached_property
     def _channels(self) -> dict[int, list[ChannelId]]:
         return {link.id: self._pairs(link) for link in self.links}

@@ -17,7 +17,7 @@ from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits
 from penstock.runtime.jobmanager.snapshots.restored_snapshot import RestoredSnapshot
 from penstock.runtime.jobmanager.snapshots.snapshot_publisher import SnapshotPublisher
 from penstock.snapshot.storage.job_paths import JobPaths
-from penstock.snapshot.storage.ownership import remove_attempt, remove_task
+from penstock.snapshot.storage.ownership import remove_attempt, remove_spill, remove_task
 
 #: Returns the deployment of an attempt: its number, its execution graph, the snapshot that it
 #: restores and the number of missing slots.
@@ -114,6 +114,8 @@ class PartialRestartPlanner:
             for (chain, subtask), attempt in failed.attempts.items():
                 for node in plan.chains[chain].walk():
                     remove_task(paths, attempt, node.operator.uid, subtask)
+                for channel in plan.feedback_channels(chain, subtask):
+                    remove_spill(paths, attempt, channel)
 
         await self._pause(error, self._delay(error), failed.name, remove)
         restored, numbers = await self._restore(failed.uids)

@@ -13,6 +13,7 @@ import shutil
 from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.filesystem.temporary_folder import remove_abandoned
 from penstock.snapshot.storage.job_paths import JobPaths
@@ -93,6 +94,12 @@ def remove_attempt(paths: JobPaths, attempt: int) -> None:
 def remove_task(paths: JobPaths, attempt: int, uid: str, subtask: int) -> None:
     """Remove the local working folder of a subtask of an operator; ignore errors."""
     shutil.rmtree(paths.task_work(attempt, uid, subtask), ignore_errors=True)
+
+
+def remove_spill(paths: JobPaths, attempt: int, channel: ChannelId) -> None:
+    """Remove the local folder of a back-edge channel; ignore errors."""
+    folder = paths.spill(attempt, channel.link, channel.source, channel.target)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_work(paths: JobPaths) -> None:

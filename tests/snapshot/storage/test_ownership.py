@@ -12,12 +12,13 @@ import pytest
 
 from penstock.dataflow.config import CheckpointConfig, JobConfig
 from penstock.dataflow.errors import GraphError, StoreError
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.snapshot.metadata.handles import FileRecord, KeyedHandle, OperatorHandle
 from penstock.snapshot.metadata.manifest import Manifest, SnapshotKind, SnapshotNumber
 from penstock.snapshot.storage.adopted_files import adopt
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.job_paths import JobPaths
-from penstock.snapshot.storage.ownership import remove_work
+from penstock.snapshot.storage.ownership import remove_spill, remove_work
 from penstock.snapshot.storage.store import Store
 
 
@@ -207,3 +208,14 @@ def test_a_fork_keeps_the_files_of_its_parent_durably(
     (source.snapshot(7) / names[1]).unlink()
     with pytest.raises(StoreError, match="snapshot 7 was removed while the fork was started"):
         adopt(manifest, source, own)
+
+
+def test_the_spilled_records_of_one_channel_are_removed(tmp_path: Path) -> None:
+    paths = JobPaths(tmp_path)
+    folders = [paths.spill(3, 1, 0, target) for target in (0, 1)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "segment").write_bytes(b"records")
+    for _ in range(2):  # the folder may be missing
+        remove_spill(paths, 3, ChannelId(1, 0, 1))
+    assert [folder.exists() for folder in folders] == [True, False]
