@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import (
+    DataStream,
     FileSink,
     JobExecutionResult,
     JsonLines,
@@ -109,10 +110,11 @@ def count_words(
     name: str = "",
     sink: Sink | None = None,
     keyed_again: bool = False,
-) -> None:
-    """Add the operators of a counting job; a name keeps several such parts of one job apart.
+) -> DataStream:
+    """Add the operators of a counting job, and return its numbers.
 
-    With `keyed_again`, the counts pass another keyed task.
+    A name keeps several such parts of one job apart. With `keyed_again`, the counts pass another
+    keyed task.
     """
     source = PartedSource(settings.gate, settings.parts, lambda i: i, settings.count, settings.rate)
     numbers = env.from_source(source, None, f"Source: Generator{name}").uid(f"numbers{name}")
@@ -125,6 +127,7 @@ def count_words(
         counted = counted.key_by(lambda pair: pair[1] % 5).map(lambda pair: pair)
     sink = FileSink(settings.output, JsonLines()) if sink is None else sink
     counted.sink_to(sink).uid(f"files{name}")
+    return numbers
 
 
 def expected_words(settings: Settings) -> Counter[str]:

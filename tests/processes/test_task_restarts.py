@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import random
 import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +27,7 @@ from tests.processes.harness import (
     Killer,
     Settings,
     committed,
+    compared,
     count_words,
     counting_env,
     counting_job,
@@ -34,6 +38,8 @@ from tests.processes.harness import (
 )
 from tests.processes.parts import PartedSource, let_all_go
 from tests.sizes import sized
+
+Job = Callable[[Settings], StreamExecutionEnvironment]
 
 
 def tasks_job(settings: Settings) -> StreamExecutionEnvironment:
@@ -81,14 +87,38 @@ def broadcast_job(settings: Settings) -> StreamExecutionEnvironment:
     return env
 
 
-def _check(settings: Settings) -> None:
+HOPS = 3
+
+
+def loop_job(settings: Settings) -> StreamExecutionEnvironment:
+    """The numbers are counted, and go round a loop from which no record leads to the counts."""
+    env = counting_env(settings)
+    env.config.restart_scope = RestartScope.TASK
+    numbers = count_words(env, settings)
+    back = env.create_feedback("back")
+    seen = numbers.map(lambda i: (i, HOPS)).union(back).key_by(lambda pair: sum(pair) % 5)
+    seen = seen.map(lambda pair: pair).uid("hop")
+    back.close_with(seen.filter(lambda pair: pair[1] > 0).map(lambda pair: (pair[0], pair[1] - 1)))
+    seen.sink_to(FileSink(_looped(settings), JsonLines())).uid("looped")
+    return env
+
+
+def _looped(settings: Settings) -> Path:
+    return settings.folder / "looped"
+
+
+def _check(settings: Settings, job: Job = tasks_job) -> None:
     assert lost_and_doubled(committed(settings.output), expected_words(settings)) == (0, 0)
+    if job is loop_job:
+        seen = Counter(map(tuple, committed(_looped(settings))))
+        wanted = {(i, hops) for i in range(settings.count) for hops in range(HOPS + 1)}
+        assert compared(seen, wanted) == (0, 0)
 
 
 @pytest.mark.parametrize(
     "job",
-    [tasks_job, two_keyed_job, broadcast_job],
-    ids=["one keyed", "two keyed", "broadcast state"],
+    [tasks_job, two_keyed_job, broadcast_job, loop_job],
+    ids=["one keyed", "two keyed", "broadcast state", "a loop"],
 )
 @pytest.mark.parametrize("seed", range(sized(1, 12)))
 def test_killed_workers_restart_with_those_upstream_and_lose_and_double_nothing(
@@ -101,7 +131,7 @@ def test_killed_workers_restart_with_those_upstream_and_lose_and_double_nothing(
     # A kill during a restart of single tasks restarts all of them.
     named = [restart.get("region") or "" for restart in result.restarts]
     assert any(name.endswith(" tasks") for name in named), named
-    _check(settings)
+    _check(settings, job)
 
 
 @pytest.mark.parametrize("seed", range(sized(1, 12)))
@@ -171,11 +201,25 @@ def test_a_sink_that_leaves_output_open_restarts_with_all_subtasks(tmp_path):
         (tasks_job, 3, {0, 1, 3}),
         (two_keyed_job, 3, {0, 1, 3}),
         (broadcast_job, 3, {0, 1, 3}),
+        (loop_job, 1, {1}),
+        (loop_job, 3, {0, 1, 3}),
+        (loop_job, 4, {0, 1, 4, 5}),
     ],
-    ids=["a source", "a keyed task", "a keyed task in the middle", "broadcast state"],
+    ids=[
+        "a source",
+        "a keyed task",
+        "a keyed task in the middle",
+        "broadcast state",
+        "a source of a loop",
+        "a keyed task beside a loop",
+        "a task of a loop",
+    ],
 )
 def test_only_the_failed_task_and_those_upstream_get_new_workers(tmp_path, job, slot, restarts):
-    """Slots 0 and 1 have the subtasks of the source, and slots 2 and 3 those that count."""
+    """Slots 0 and 1 have the subtasks of the source, and slots 2 and 3 those that count.
+
+    In the job with a loop, slots 4 and 5 have those of the loop.
+    """
     settings = Settings(tmp_path, 20_000, interval_ms=30, parts=2)
     killer = _KillsOne(settings, slot)
     result = run(job(settings), progress=killer)
@@ -188,4 +232,4 @@ def test_only_the_failed_task_and_those_upstream_get_new_workers(tmp_path, job, 
     assert [one["region"].rpartition(", ")[2] for one in result.restarts] == [
         f"{len(restarts)} of {len(killer.pids)} tasks"
     ]
-    _check(settings)
+    _check(settings, job)

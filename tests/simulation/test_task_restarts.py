@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from penstock import (
     DataStream,
     FileSink,
     GeneratorSource,
+    KeyedProcessFunction,
     RuntimeContext,
     StreamExecutionEnvironment,
     ValueStateDescriptor,
@@ -31,6 +32,7 @@ from penstock import (
 from penstock.connectors.enumerators import SubtaskEnumerator
 from penstock.dataflow.config.restart_scope import RestartScope
 from penstock.dataflow.source import SplitEnumerator
+from penstock.runtime.jobmanager.attempt.task_restarts import TaskRestarts
 from penstock.runtime.task.task_steps import TaskSteps
 from penstock.testing.simulation import Fault, Schedule, Simulation
 from tests.simulation.paced import paced_simulation
@@ -102,6 +104,52 @@ def _two_steps(env: StreamExecutionEnvironment, stream: DataStream) -> DataStrea
     return first.key_by(lambda pair: pair[1] % 3).count()
 
 
+def _keyed_then_loop(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    """If a task of the keyed step fails, the tasks of the loop continue."""
+    return _shape("loop")(env, _counted(stream))
+
+
+def _counted(stream: DataStream) -> DataStream:
+    """Replace each number by another one, which depends on those before it of the same key."""
+    counted = stream.key_by(lambda i: i % KEYS).count()
+    return counted.map(lambda pair: pair[0] + KEYS * pair[1])
+
+
+def _beside_a_loop(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    """If a task of the loop fails, the tasks that count continue, since nothing leaves the loop."""
+    back = env.create_feedback("back")
+    seen = stream.map(lambda i: (i, i % 4)).union(back).key_by(lambda pair: sum(pair) % KEYS)
+    seen = seen.process(_Numbered())
+    again = seen.filter(lambda seen: seen[1] > 0).map(lambda seen: (seen[0], seen[1] - 1))
+    back.close_with(again.rebalance().map(lambda pair: pair))
+    seen.map(lambda seen: (seen[0] + seen[1]) % KEYS * 1000 + seen[2]).sink_to(FileSink("looped"))
+    return stream.key_by(lambda i: i % KEYS).count()
+
+
+def _beside_a_loop_behind_steps(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    """If a task of the loop fails, the counts in front of it repeat their steps."""
+    return _beside_a_loop(env, _counted(stream))
+
+
+def _loops_apart(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    """The subtasks of a loop send each other nothing, so one of them restarts alone."""
+    back = env.create_feedback("back")
+    seen = stream.map(lambda i: (i, i % 4)).union(back).map(lambda pair: pair)
+    back.close_with(seen.filter(lambda pair: pair[1] > 0).map(lambda pair: (pair[0], pair[1] - 1)))
+    return seen
+
+
+class _Numbered(KeyedProcessFunction):
+    """Numbers the records of each key."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.count = context.get_state(ValueStateDescriptor("count"))
+
+    def process_element(self, value: tuple[int, int], ctx: Any) -> Iterator[tuple[int, int, int]]:
+        self.count.update((self.count.value() or 0) + 1)
+        yield *value, self.count.value()
+
+
 KINDS: dict[str, Build] = {
     "keyed state of all kinds": _shape("states"),
     "timers": _shape("timers"),
@@ -114,6 +162,10 @@ KINDS: dict[str, Build] = {
     "to one": _to_one,
     "custom": _custom,
     "two steps": _two_steps,
+    "a loop": _shape("loop"),
+    "a keyed task, then a loop": _keyed_then_loop,
+    "beside a loop": _beside_a_loop,
+    "loops apart": _loops_apart,
 }
 
 
@@ -238,6 +290,34 @@ def test_tasks_behind_a_restarted_one_continue(build: Build, repeated: Counter[s
     simulation = simulation_of(_then_keyed(build))
     kill_workers(simulation, lambda happened: repeated["tasks"] >= 3)
     assert repeated["tasks"] >= 3 and repeated["steps"] >= 3, repeated
+
+
+def test_a_loop_continues_without_the_keyed_tasks_in_front_of_it(repeated: Counter[str]) -> None:
+    simulation = simulation_of(_keyed_then_loop)
+    kill_workers(simulation, lambda happened: repeated["tasks"] >= 3)
+    assert repeated["tasks"] >= 3 and repeated["steps"] >= 3, repeated
+
+
+@pytest.mark.parametrize(
+    "build",
+    [_beside_a_loop, _beside_a_loop_behind_steps, _loops_apart],
+    ids=["beside", "behind steps", "apart"],
+)
+def test_tasks_of_a_loop_restart_while_others_continue(
+    build: Build, monkeypatch: pytest.MonkeyPatch, repeated: Counter[str]
+) -> None:
+    loops = Counter[str]()
+    returned = TaskRestarts._returned
+
+    def counting(self: TaskRestarts, replacement: Any, *others: Any) -> None:
+        tasks, plan = replacement.tasks.tasks, self._plan
+        loops["restarts"] += any(plan.loop_of(chain) is not None for chain, _ in tasks)
+        returned(self, replacement, *others)
+
+    monkeypatch.setattr(TaskRestarts, "_returned", counting)
+    kill_workers(simulation_of(build), lambda happened: loops["restarts"] >= 3)
+    assert loops["restarts"] >= 3, loops
+    assert (repeated["steps"] > 0) is (build is _beside_a_loop_behind_steps), repeated
 
 
 def test_tasks_that_read_splits_in_turns_restart_together_and_at_once() -> None:

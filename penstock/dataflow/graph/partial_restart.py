@@ -7,6 +7,10 @@ have processed some of them. So they must send the same records in the same orde
 Some tasks do so whenever they read the same records. Others depend on the order of the records of
 different channels, on watermarks, and on the times at which timers fire. They log their steps, and
 repeat them (`penstock.runtime.network.step_logs`).
+
+Tasks of a loop depend on the order between the records from outside of the loop and those that come
+back. They log no steps. So a task of a loop continues if only tasks in front of the loop restart,
+but tasks behind a loop restart together with it.
 """
 
 from __future__ import annotations
@@ -31,9 +35,10 @@ _BY_RECORD = {
 
 
 def chains_to_log(plan: ExecutionGraph) -> frozenset[int]:
-    """Return the chains of a graph without loops whose tasks must log their steps to repeat them.
+    """Return the chains whose tasks must log their steps to repeat them.
 
-    A chain whose tasks cannot repeat their steps is not among them, nor is one that sends nothing.
+    A chain whose tasks cannot repeat their steps is not among them, nor is one of a loop, nor one
+    that sends nothing.
     """
     inputs = Counter(
         plan.links[channel.link].target for link in plan.links for channel in plan.channels(link)
@@ -44,6 +49,7 @@ def chains_to_log(plan: ExecutionGraph) -> frozenset[int]:
         several_inputs = inputs[chain.id] > chain.parallelism
         if (
             chain.outputs
+            and plan.loop_of(chain.id) is None
             and not any(spec.is_source for spec in specs)
             and all(spec.can_repeat_steps for spec in specs)
             and (several_inputs or not all(spec.replays for spec in specs))
@@ -53,7 +59,7 @@ def chains_to_log(plan: ExecutionGraph) -> frozenset[int]:
 
 
 class PartialRestarts:
-    """The restarts of single tasks of an execution graph without loops.
+    """The restarts of single tasks of an execution graph.
 
     Arguments:
         plan: the execution graph.
@@ -152,6 +158,9 @@ class PartialRestarts:
 
     def _find_reason(self, chain: int) -> str | None:
         found = self._plan.chains[chain]
+        # This also ends the recursion, since each cycle of chains is in a loop.
+        if self._plan.loop_of(chain) is not None:
+            return f"{found.name} is in a loop, so the order of its records may change"
         inputs = [one for one in self._channels if self.receiver(one)[0] == chain]
         if chain not in self._plan.logged:
             for node in found.walk():

@@ -79,7 +79,7 @@ def restart_parts(
         reason = "its snapshots hold no state"
     elif together:
         reason = "Spark starts all workers together"
-    elif scope is RestartScope.TASK and not (why := _why_no_single_tasks(config, plan, groups)):
+    elif scope is RestartScope.TASK and not (why := _why_no_single_tasks(config, groups)):
         return RestartParts(tuple(_isolated(region, config) for region in regions))
     elif len(regions) == 1:
         reason = why if scope is RestartScope.TASK else "all of its tasks are connected"
@@ -93,16 +93,12 @@ def restart_parts(
     return RestartParts((plan,), note)
 
 
-def _why_no_single_tasks(
-    config: JobConfig, plan: ExecutionGraph, groups: Mapping[int, object]
-) -> str | None:
+def _why_no_single_tasks(config: JobConfig, groups: Mapping[int, object]) -> str | None:
     """Return why no task of a job can restart alone; None if some can."""
     if config.runtime_mode is RuntimeExecutionMode.BATCH:
         return "it runs in batch mode"
     if config.checkpointing_mode is not CheckpointingMode.EXACTLY_ONCE:
         return f"the checkpointing mode is {config.checkpointing_mode.value}"
-    if plan.loops:
-        return "it has a loop"
     if groups:
         return "its sources align their watermarks"
     if config.restart_reactive:

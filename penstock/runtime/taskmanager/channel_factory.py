@@ -75,10 +75,8 @@ class ChannelFactory:
 
     def _share_of_memory(self) -> int:
         back_edges = sum(
-            id.target == self._subtask
-            for link in self._plan.links
-            if link.is_back_edge
-            for id in self._plan.channels(link)
+            len(self._plan.feedback_channels(chain.id, self._subtask))
+            for chain in self._descriptor.chains
         )
         return max(MIN_FEEDBACK_BYTES, self._config.memory_bytes // 8 // max(1, back_edges))
 
@@ -229,7 +227,9 @@ class ChannelFactory:
         else:
             config, encode = self._config, self._limited_encoder(link)
             sender = senders[id]
-            if self.step_logs is not None:
+            # A task of a loop restarts with all tasks of the loop that send it records. So none of
+            # them needs the steps that have come around the loop.
+            if self.step_logs is not None and not link.is_back_edge:
                 sender = LoggingSender(sender, self.step_logs)
             output = RemoteOutputChannel(sender, encode, config.batch_records, config.batch_bytes)
         aligned = link.partitioning is Partitioning.BROADCAST and not link.is_back_edge

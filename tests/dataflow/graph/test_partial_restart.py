@@ -189,6 +189,81 @@ def test_if_all_tasks_restart_none_can_continue():
     assert reason(plan, (1, 0)) == "each task sends records to the failed one"
 
 
+def looping(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    """Numbers that pass a keyed task until they are 0."""
+    back = env.create_feedback("back")
+    seen = stream.union(back).key_by(lambda n: n % 2).map(lambda n: n)
+    back.close_with(seen.filter(lambda n: n > 0).map(lambda n: n - 1))
+    return seen
+
+
+def chain_of(plan: ExecutionGraph, name: str) -> int:
+    (found,) = [chain.id for chain in plan.chains if name in chain.name]
+    return found
+
+
+def loops_of(plan: ExecutionGraph) -> set[Task]:
+    return {task for task in plan.tasks() if plan.loop_of(task[0]) is not None}
+
+
+def test_a_loop_continues_without_the_tasks_in_front_of_it():
+    def built(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+        return looping(env, two_keyed(env, stream).map(lambda pair: pair[1]))
+
+    plan = logging(plan_of(built))
+    assert loops_of(plan) and not plan.logged & {chain for chain, _ in loops_of(plan)}
+    assert plan.logged == {1, 2}  # those in front of the loop
+    for failed in [(0, 0), (1, 0), (2, 1)]:
+        assert reason(plan, failed) is None
+        assert not PartialRestarts(plan).with_upstream([failed]) & loops_of(plan)
+
+
+def test_tasks_behind_a_loop_restart_with_it():
+    plan = logging(plan_of(lambda env, stream: keyed(env, looping(env, stream))))
+    behind = chain_of(plan, "Count")
+    inside = min(loops_of(plan))
+    assert PartialRestarts(plan).with_upstream([inside]) >= loops_of(plan)
+    for failed in (inside, (behind, 0)):
+        text = reason(plan, failed)
+        name = plan.chains[inside[0]].name
+        assert text == f"{name} is in a loop, so the order of its records may change"
+
+
+def test_the_reason_of_tasks_far_behind_a_loop_is_the_loop():
+    plan = logging(plan_of(lambda env, stream: two_keyed(env, looping(env, stream))))
+    text = reason(plan, (max(task[0] for task in plan.tasks()), 0))
+    assert text is not None and "is in a loop" in text
+
+
+def test_branches_that_no_loop_feeds_continue():
+    def built(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+        looping(env, stream).print()
+        return keyed(env, stream)
+
+    plan = logging(plan_of(built))
+    branch = chain_of(plan, "Count")
+    restarts = PartialRestarts(plan)
+    tasks = restarts.with_upstream([min(loops_of(plan))])
+    assert tasks == loops_of(plan) | {(0, 0), (0, 1)}
+    assert restarts.why_not(tasks) is None
+    assert restarts.sends_again(tasks) == {(0, 0), (0, 1)}
+    assert reason(plan, (branch, 1)) is None
+    assert not restarts.with_upstream([(branch, 1)]) & loops_of(plan)
+
+
+def test_a_loop_of_one_subtask_restarts_without_those_of_the_others():
+    def built(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+        back = env.create_feedback("back")
+        seen = stream.union(back).map(lambda n: n)
+        back.close_with(seen.filter(lambda n: n > 0).map(lambda n: n - 1))
+        return seen
+
+    plan = plan_of(built)
+    assert loops_of(plan) == {(1, 0), (1, 1)}
+    assert PartialRestarts(plan).with_upstream([(1, 1)]) == {(0, 1), (1, 1)}
+    assert reason(plan, (1, 1)) is None
+
+
 @pytest.mark.parametrize("failed", [(0, 0), (1, 0)])
 def test_a_chain_of_single_channels_keeps_its_order(failed: Task):
     plan = plan_of(lambda env, stream: keyed(env, stream.disable_chaining().map(lambda n: n)))

@@ -46,6 +46,19 @@ def test_regions_and_single_tasks_share_no_workers(scope, slots, text):
     assert env.get_execution_plan("text").startswith(text)
 
 
+def test_a_job_with_a_loop_has_a_worker_for_each_task():
+    env = environment(RestartScope.TASK).set_parallelism(2)
+    back = env.create_feedback("back")
+    seen = env.from_sequence(1, 3).union(back).key_by(lambda n: n % 2).map(lambda n: n)
+    back.close_with(seen.filter(lambda n: n > 0).rebalance().map(lambda n: n - 1))
+    seen.key_by(lambda n: n % 2).count().print()
+    plan = compile_graph(env._graph, env.config)
+    assert plan.loops and len(plan.chains) == 4
+    parts = restart_parts(env._graph, env.config, plan)
+    assert (parts.slots, parts.scope, parts.note) == (8, RestartScope.TASK, None)
+    assert slots_at(slot_counts(env._graph, env.config), 3) == 12
+
+
 def test_without_snapshots_the_whole_job_shares_its_workers():
     env = two_regions(RestartScope.TASK)
     env.config.checkpoint_interval_seconds = None
@@ -64,6 +77,10 @@ def random_program(scope: RestartScope, choose: random.Random) -> StreamExecutio
             stream = stream.map(str)
             if choose.random() < 0.6:
                 stream = stream.set_parallelism(choose.randint(1, HIGHEST))
+        if choose.random() < 0.3:
+            turning = stream.rebalance().iterate()
+            stream = turning.map(str)
+            turning.close_with(stream.rebalance().filter(bool))
         stream.print()
     return env
 

@@ -89,13 +89,6 @@ def _changed(env: StreamExecutionEnvironment, **settings: Any) -> StreamExecutio
     return env
 
 
-def _with_loop() -> StreamExecutionEnvironment:
-    env = environment(0, scope=RestartScope.TASK)
-    loop = env.from_collection([3]).iterate()
-    loop.close_with(loop.map(lambda n: n - 1).filter(lambda n: n > 0))
-    return env
-
-
 @pytest.mark.parametrize(
     ("env", "reason"),
     [
@@ -112,7 +105,6 @@ def _with_loop() -> StreamExecutionEnvironment:
             "restart_reactive changes the number of its workers",
         ),
         (environment(1, aligned=True), "its sources align their watermarks"),
-        (_with_loop(), "it has a loop"),
     ],
 )
 def test_a_job_whose_tasks_cannot_restart_alone_says_why(env, reason):

@@ -37,6 +37,7 @@ from penstock.runtime.jobmanager.reporting.metric_reports import MetricReports
 from penstock.runtime.jobmanager.snapshots.pending_commits import sinks_of
 from penstock.runtime.jobmanager.snapshots.restored_snapshot import assigned_splits
 from penstock.runtime.system.signal import Signal
+from penstock.snapshot.coordination.loop_termination import TasksRestart
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,8 @@ class TaskRestarts:
             return reason
         if ended := tasks & self._checkpoints.ended:
             return f"{len(ended)} of the tasks to restart have read all their input"
+        if self._region.feedback_loops.is_ending(tasks):
+            return "a task to restart is in a loop that is about to end"
         if (sink := self._open_sink(tasks)) is not None:
             return f"{sink} must abort the transactions of all its subtasks"
         if (source := self._source_in_turns(tasks)) is not None:
@@ -280,6 +283,7 @@ class TaskRestarts:
         slots, others = sorted(replacement.slots), replacement.others
         wait_for = replacement.changed.wait_for
         snapshot = 0 if deployment.restored is None else deployment.restored.manifest.number
+        self._region.feedback_loops.handle(TasksRestart(tasks))
         await workers.replace(slots, deployment)
         self._launched()
         for slot in others:
