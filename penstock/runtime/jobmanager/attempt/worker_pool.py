@@ -120,8 +120,12 @@ class WorkerPool:
         """
         self._deployment = deployment
         self._admission.expect(2 * len(slots))
+        # A worker may connect before its launch has returned, and must not be taken for the worker
+        # that was in its slot before.
+        self._launched = trio.Event()
         for slot in slots:
             await self._launch(slot)
+        self._launched.set()
 
     def adopt(self, workers: Sequence[RejoinedWorker]) -> None:
         """Continue with the workers of an earlier JobManager, and watch them from now on.
