@@ -315,8 +315,10 @@ def test_tasks_of_a_loop_restart_while_others_continue(
         returned(self, replacement, *others)
 
     monkeypatch.setattr(TaskRestarts, "_returned", counting)
-    kill_workers(simulation_of(build), lambda happened: loops["restarts"] >= 3)
+    happened = kill_workers(simulation_of(build), lambda happened: loops["restarts"] >= 3)
     assert loops["restarts"] >= 3, loops
+    # All restarted tasks come back at the first attempt.
+    assert happened["restarts"] <= happened["kills of a worker"], happened
     assert (repeated["steps"] > 0) is (build is _beside_a_loop_behind_steps), repeated
 
 
