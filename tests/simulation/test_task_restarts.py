@@ -26,6 +26,8 @@ from penstock import (
     KeyedProcessFunction,
     RuntimeContext,
     StreamExecutionEnvironment,
+    Time,
+    TumblingEventTimeWindows,
     ValueStateDescriptor,
     WatermarkStrategy,
 )
@@ -320,6 +322,34 @@ def test_tasks_of_a_loop_restart_while_others_continue(
     # All restarted tasks come back at the first attempt.
     assert happened["restarts"] <= happened["kills of a worker"], happened
     assert (repeated["steps"] > 0) is (build is _beside_a_loop_behind_steps), repeated
+
+
+def _batches(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    rows = stream.map(lambda i: {"number": i})
+    chosen = rows.partition_custom(lambda key, count: key % count, lambda row: row["number"])
+    return chosen.map_batches(lambda batch: batch).map(lambda row: row["number"])
+
+
+def _windows_over_columns(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    rows = stream.map(lambda i: {"key": i % KEYS, "number": i / 7})
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(RECORDS)
+    timed = rows.assign_timestamps_and_watermarks(
+        strategy.with_timestamp_assigner(lambda row, _: round(row["number"] * 7))
+    )
+    windows = timed.group_by("key").window(TumblingEventTimeWindows.of(Time.milliseconds(20)))
+    found = windows.agg(n=("*", "count"), most=("number", "max"))
+    return found.map(lambda row: (row["key"], row["n"], round(row["most"] * 7)))
+
+
+@pytest.mark.parametrize("build", [_batches, _windows_over_columns], ids=["batches", "windows"])
+def test_tasks_behind_restarted_ones_with_columns_continue(
+    build: Build, repeated: Counter[str]
+) -> None:
+    """The restarted one gets the same batches, from parts that other batches bring."""
+    pytest.importorskip("pyarrow")
+    simulation = simulation_of(_then_keyed(build))
+    kill_workers(simulation, lambda happened: repeated["tasks"] >= 3)
+    assert repeated["tasks"] >= 3 and repeated["steps"] >= 3, repeated
 
 
 def test_tasks_that_read_splits_in_turns_restart_together_and_at_once() -> None:

@@ -70,6 +70,17 @@ class ColumnAggregation:
         return None if self.window is None else self.window.assigner
 
     @property
+    def in_arrays(self) -> bool:
+        """Whether the groups of the windows are kept in arrays."""
+        window = self.window
+        kinds = TumblingEventTimeWindows, SlidingEventTimeWindows
+        return (
+            window is not None
+            and isinstance(window.assigner, kinds)
+            and not window.allowed_lateness
+        )
+
+    @property
     def has_side_outputs(self) -> bool:
         """Whether late rows go to a side output, which is the only one."""
         return self.window is not None and self.window.late_tag is not None

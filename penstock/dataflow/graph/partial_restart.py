@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from penstock.dataflow.graph.execution_graph import ChannelId, ExecutionGraph
+from penstock.dataflow.graph.execution_graph import ChainedOperator, ChannelId, ExecutionGraph
 from penstock.dataflow.graph.job_graph import Partitioning
 
 Task = tuple[int, int]
@@ -52,10 +52,26 @@ def chains_to_log(plan: ExecutionGraph) -> frozenset[int]:
             and plan.loop_of(chain.id) is None
             and not any(spec.is_source for spec in specs)
             and all(spec.can_repeat_steps for spec in specs)
+            and _gets_same_batches(chain.root)
             and (several_inputs or not all(spec.replays for spec in specs))
         ):
             found.add(chain.id)
     return frozenset(found)
+
+
+def _gets_same_batches(node: ChainedOperator, same: bool = True) -> bool:
+    """Return whether the operators that depend on batches get the same ones again.
+
+    Arguments:
+        node: an operator of a task that repeats its steps, with those behind it.
+        same: whether the operator gets the same batches. The task does, if it must.
+    """
+    spec = node.operator.spec
+    if spec.by_batch and not same:
+        return False
+    # Firing timers emit records in pieces, whose sizes may depend on the time that they take.
+    same = same and (spec.by_batch or spec.replays)
+    return all(_gets_same_batches(child, same) for child in node.children)
 
 
 class PartialRestarts:

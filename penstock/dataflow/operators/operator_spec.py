@@ -54,6 +54,8 @@ class OperatorSpec:
             watermarks between them, in the same order, and its timers fire between the same
             records. An operator that `replays` does, unless it emits watermarks of its own: then
             it must emit the same ones.
+        by_batch: whether what the operator emits depends on where its batches begin and end. Then
+            it can repeat its steps only with the same batches.
         late_tags: the tags of the side outputs for late records; None for records that are dropped.
         source_tags: the tags of the side outputs of a source.
         sorted_inputs: the inputs that batch mode sorts by key and event time, so that the operator
@@ -82,6 +84,7 @@ class OperatorSpec:
     sets_watermarks: bool = False
     replays: bool = False
     repeats_steps: bool = False
+    by_batch: bool = False
     late_tags: tuple[OutputTag | None, ...] = ()
     source_tags: tuple[OutputTag, ...] = ()
     sorted_inputs: tuple[int, ...] = ()

@@ -42,7 +42,7 @@ PROCESS = OperatorSpec("process", side_outputs=True, replays=True)
 KEYED_PROCESS = replace(_KEYED, name="keyed_process", side_outputs=True, sorted_inputs=(0,))
 KEYED_REDUCE = replace(_KEYED, name="keyed_reduce", keeps_type=True)
 KEYED_COUNT = replace(_KEYED, name="keyed_count")
-MAP_BATCHES = OperatorSpec("map_batches")
+MAP_BATCHES = OperatorSpec("map_batches", repeats_steps=True, by_batch=True)
 ASYNC_WAIT = OperatorSpec("async_wait", starts_chain=True, own_state=True)
 TABLE_JOIN = OperatorSpec("table_join")
 
@@ -146,7 +146,12 @@ def window_join(operation: WindowOperation) -> OperatorSpec:
 def columns(aggregation: ColumnAggregation) -> OperatorSpec:
     """Return the specification of the operator of an aggregation over columns."""
     operation = aggregation.window
-    return _COLUMNS if operation is None else _in_windows(_COLUMNS, operation)
+    if operation is None:
+        return _COLUMNS
+    # A sum of floats depends on which rows are added first. The values of the other aggregations
+    # may be floats or whole numbers, which depends on rows that are no longer in the state.
+    spec = replace(_COLUMNS, repeats_steps=aggregation.in_arrays, by_batch=True)
+    return _in_windows(spec, operation)
 
 
 def _in_windows(spec: OperatorSpec, operation: WindowOperation) -> OperatorSpec:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.columns.arrow import array_of
 from penstock.dataflow.columns.arrow_records import one_row, rows_of
+from penstock.dataflow.errors import ProtocolError
 from penstock.runtime.serialization.record_batch import RecordBatch
 
 if TYPE_CHECKING:
@@ -94,6 +95,28 @@ class ArrowBuffer:
             _concatenated(list(group))
             for _, group in groupby(batches, lambda one: (one.arrow.schema, one.timestamps is None))
         ]
+
+
+def merged(batches: list[RecordBatch]) -> RecordBatch:
+    """Return one batch with the records of all batches, in order.
+
+    Raises:
+        ProtocolError: if some batches have other columns than the first one.
+    """
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    if first.arrow is None and all(one.arrow is None for one in batches):
+        timed = any(one.timestamps is not None for one in batches)
+        times = [time for one in batches for time in one.times()] if timed else None
+        return RecordBatch([record for one in batches for record in one.rows()], None, times)
+    schemas = [None if one.arrow is None else one.arrow.schema for one in batches]
+    kinds = [*zip(schemas, (one.timestamps is None for one in batches), strict=True)]
+    if kinds.count(kinds[0]) < len(batches):
+        raise ProtocolError(
+            f"records that were one batch before a restart have come with other columns: {kinds}"
+        )
+    return _concatenated(batches)
 
 
 def _concatenated(batches: list[RecordBatch]) -> RecordBatch:

@@ -21,10 +21,14 @@ from penstock.runtime.task.batch_sizing import (
 )
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.task_settings import TaskSettings
+from penstock.runtime.task.task_steps import TaskSteps
 
 
 class SliceRunner:
     """Processes the current batch of a task in slices.
+
+    Attributes:
+        is_logged: whether each slice is a step of its own in the log of the task.
 
     Arguments:
         chain: the operators that process the batch.
@@ -32,6 +36,8 @@ class SliceRunner:
         outputs: the output channels of the task.
         settings: the clocks and settings of the task.
     """
+
+    is_logged = False
 
     def __init__(
         self,
@@ -93,7 +99,7 @@ class SliceRunner:
         """
         batch: Any = self.batch  # The callers have checked that there is one.
         position = self._position
-        size = self.sizer.slice
+        size = self._size()
         count = batch.count - position
         # A short rest is processed in the same slice. A separate slice for it would cost as much
         # as a full slice.
@@ -106,6 +112,7 @@ class SliceRunner:
             self._position = position + size
         if began is None:
             began = self._timer()
+        self._begin(count)
         self._chain.process(self._root, part, count)
         seconds = self._timer() - began
         self.busy_seconds += seconds
@@ -120,6 +127,13 @@ class SliceRunner:
             if batch.arrow is not None and type(self.sizer) is BatchSizer:
                 self.sizer = self._new_sizer(ColumnBatchSizer)
             self._gate.follow(self.sizer)
+
+    def _size(self) -> int:
+        """Return the number of records of the next slice."""
+        return self.sizer.slice
+
+    def _begin(self, count: int) -> None:
+        """Begin a slice of `count` records."""
 
     def output_waited(self, seconds: float) -> None:
         """Adjust the sizes to the time for which the output of the last slices has waited."""
@@ -162,6 +176,32 @@ class SliceRunner:
     def unprocessed(self) -> list[tuple[InputChannel | None, RecordBatch]]:
         """Return a list with the channel and the unprocessed part of the batch, if any."""
         return [] if self.batch is None else [(self._channel, self.batch.slice(self._position))]
+
+
+class LoggedSliceRunner(SliceRunner):
+    """Logs each slice as a step, since operators depend on where batches begin and end.
+
+    While steps are repeated, each batch is a slice that is logged already.
+
+    Arguments:
+        steps: the steps of the task.
+        arguments: the arguments of `SliceRunner`.
+    """
+
+    is_logged = True
+
+    def __init__(self, steps: TaskSteps, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._steps = steps
+
+    def _size(self) -> int:
+        assert self.batch is not None
+        return self.batch.count if self._steps.next is not None else super()._size()
+
+    def _begin(self, count: int) -> None:
+        if self._steps.next is None:
+            assert self._channel is not None
+            self._steps.taken(self._channel.id, count)
 
 
 class RequestSliceRunner(SliceRunner):
@@ -208,6 +248,8 @@ def slice_runner(
     settings: TaskSettings,
 ) -> SliceRunner:
     """Return the slice runner for a chain; see `SliceRunner`."""
-    if chain.requests is None:
-        return SliceRunner(chain, gate, outputs, settings)
-    return RequestSliceRunner(chain.requests, chain, gate, outputs, settings)
+    if chain.requests is not None:
+        return RequestSliceRunner(chain.requests, chain, gate, outputs, settings)
+    if settings.steps is not None and any(operator.is_columnar for operator in chain.operators):
+        return LoggedSliceRunner(settings.steps, chain, gate, outputs, settings)
+    return SliceRunner(chain, gate, outputs, settings)

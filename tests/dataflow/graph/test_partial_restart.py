@@ -12,6 +12,7 @@ from penstock import (
     KeyedBroadcastProcessFunction,
     MapStateDescriptor,
     StreamExecutionEnvironment,
+    TumblingEventTimeWindows,
     WatermarkStrategy,
 )
 from penstock.dataflow.graph.compile import compile_graph
@@ -126,23 +127,44 @@ def test_tasks_with_broadcast_state_log_their_steps(keyed: bool):
     assert reason(plan, (chain, 0)) is None
 
 
-def in_batches(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+def rows(stream: DataStream) -> DataStream:
     pytest.importorskip("pyarrow")
-    return stream.rebalance().map_batches(lambda batch: batch)
+    return stream.map(lambda n: {"key": n % 2, "n": n})
+
+
+def in_batches(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    both = rows(stream).union(rows(env.from_sequence(10, 19)))
+    return both.filter(bool).map_batches(lambda batch: batch)
+
+
+def in_windows(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    timed = rows(stream).assign_timestamps_and_watermarks(
+        WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, _: 1)
+    )
+    windows = timed.group_by("key").window(TumblingEventTimeWindows.of(10))
+    return windows.agg(n=("n", "sum")).map_batches(lambda batch: batch)
+
+
+@pytest.mark.parametrize("build", [in_batches, in_windows])
+def test_tasks_with_columns_log_their_steps(build):
+    plan = logging(plan_of(lambda env, stream: keyed(env, build(env, stream).map(str))))
+    (chain,) = plan.logged
+    assert reason(plan, (chain, 0)) is None
 
 
 @pytest.mark.parametrize(
     "build",
     [
-        in_batches,
         lambda env, stream: stream.rebalance().assign_timestamps_and_watermarks(
             WatermarkStrategy.for_generator(lambda: AscendingTimestampsWatermarks())
         ),
+        lambda env, stream: rows(stream).group_by("key").agg(n=("n", "sum")),
+        lambda env, stream: rows(keyed(env, stream).map(len)).map_batches(lambda batch: batch),
     ],
-    ids=["depends on batches", "has a generator of its own"],
+    ids=["has a generator of its own", "has values of either type", "fires timers in pieces"],
 )
 def test_tasks_that_cannot_repeat_their_steps_do_not_log_them(build):
-    plan = logging(plan_of(lambda env, stream: keyed(env, build(env, stream))))
+    plan = logging(plan_of(lambda env, stream: keyed(env, build(env, stream).map(str))))
     assert not plan.logged
 
 

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.runtime.serialization.arrow_batch import ArrowBatch, ArrowBuffer
+from penstock.dataflow.time import NO_TIMESTAMP
+from penstock.runtime.serialization.arrow_batch import ArrowBatch, ArrowBuffer, merged
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
@@ -90,3 +91,29 @@ def test_a_buffer_joins_neighbours_with_the_same_columns():
 
 def test_other_batches_have_no_arrow_columns():
     assert RecordBatch([1]).arrow is None
+
+
+def test_parts_of_a_batch_become_one_again() -> None:
+    whole = ArrowBatch(pa.RecordBatch.from_pydict({"a": [1, 2, 3]}), array("q", [4, 5, 6]))
+    again = merged([whole.slice(0, 2), whole.slice(2)])
+    assert again.arrow.equals(whole.arrow) and list(again.times()) == [4, 5, 6]
+    rows = RecordBatch([1, 2, 3], None, [4, 5, 6])
+    again = merged([rows.slice(0, 2), rows.slice(2), RecordBatch([7])])
+    assert again.rows() == [1, 2, 3, 7] and again.times() == [4, 5, 6, NO_TIMESTAMP]
+    assert merged([RecordBatch([1]), RecordBatch([2])]).timestamps is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        RecordBatch([{"a": 4}]),
+        ArrowBatch(pa.RecordBatch.from_pydict({"a": ["x"]})),
+        ArrowBatch(pa.RecordBatch.from_pydict({"a": [4]}), array("q", [1])),
+    ],
+    ids=["rows", "another type", "event times"],
+)
+def test_parts_with_other_columns_become_no_batch(other: RecordBatch) -> None:
+    first = ArrowBatch(pa.RecordBatch.from_pydict({"a": [1]}))
+    for parts in ([first, other], [other, first]):
+        with pytest.raises(ProtocolError, match="other columns"):
+            merged(parts)

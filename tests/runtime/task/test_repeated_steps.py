@@ -449,7 +449,49 @@ TWO_INPUTS: dict[str, Build] = {
 }
 
 
-def run(name: str, build: Build, inputs: int, seeds: range) -> int:
+def draw_row(rng: random.Random) -> dict[str, Any]:
+    key, number = draw(rng)
+    return {"key": key, "other": None, "number": number / 7}
+
+
+def with_sizes(batch: Any) -> Any:
+    """Add the number of the rows and their sum to each row of a batch."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    sizes = pa.array([batch.num_rows] * batch.num_rows)
+    sums = pa.array([pc.sum(batch.column("number")).as_py()] * batch.num_rows)
+    return pa.RecordBatch.from_arrays(
+        [batch.column("key"), batch.column("number"), sizes, sums],
+        ["key", "number", "rows", "sum"],
+    )
+
+
+def aggregated_columns(assigner: Any) -> Build:
+    def build(stream: Any) -> list[Any]:
+        windows = stream.group_by("key").window(assigner).side_output_late_data(LATE)
+        out = windows.agg(n=("*", "count"), sum=("number", "sum"), most=("number", "max"))
+        return [out, out.get_side_output(LATE)]
+
+    return build
+
+
+COLUMNS: dict[str, Build] = {
+    "batches": lambda s: [s.map_batches(with_sizes)],
+    "batches, filtered": lambda s: [
+        s.filter(lambda row: row["number"] > 5).map_batches(with_sizes).map_batches(with_sizes)
+    ],
+    "tumbling": aggregated_columns(_TUMBLING),
+    "sliding": aggregated_columns(_SLIDING),
+    "batches of windows": lambda s: [
+        aggregated_columns(_TUMBLING)(s)[0].map_batches(
+            lambda batch: with_sizes(batch.rename_columns(["key", "a", "b", "c", "number", "d"]))
+        )
+    ],
+}
+
+
+def run(name: str, build: Build, inputs: int, seeds: range, draw: Any = draw) -> int:
     """Run a task under seeds, and return the number of records that were repeated."""
     code, chain = program(build, inputs)
     repeated = 0
@@ -504,3 +546,9 @@ def test_a_task_repeats_its_output(name: str) -> None:
 @pytest.mark.parametrize("name", TWO_INPUTS)
 def test_a_task_with_two_inputs_repeats_its_output(name: str) -> None:
     assert run(name, TWO_INPUTS[name], 2, range(SEEDS)) > 0
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_task_with_columns_repeats_its_output(name: str) -> None:
+    pytest.importorskip("pyarrow")
+    assert run(name, COLUMNS[name], 1, range(SEEDS), draw_row) > 0

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from penstock.dataflow.columns.aggregates import ColumnAggregation
-from penstock.dataflow.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.batch.sorted_input import with_final_timers
 from penstock.runtime.operators.building import OperatorPlace
-
-#: The windows whose groups are kept in arrays.
-_IN_ARRAYS = (TumblingEventTimeWindows, SlidingEventTimeWindows)
 
 
 def build_columns(place: OperatorPlace) -> RunningOperator:
@@ -20,11 +16,9 @@ def build_columns(place: OperatorPlace) -> RunningOperator:
     from penstock.runtime.operators.columns.window_aggregation import WindowAggregationOperator
 
     aggregation: ColumnAggregation = place.function
-    window = aggregation.window
-    if window is None:
+    if aggregation.window is None:
         return RunningAggregationOperator(aggregation, place.context)
-    in_arrays = isinstance(window.assigner, _IN_ARRAYS) and not window.allowed_lateness
-    cls = WindowAggregationOperator if in_arrays else RowWindowOperator
+    cls = WindowAggregationOperator if aggregation.in_arrays else RowWindowOperator
     operator: RunningOperator = place.adapted(cls)(aggregation, place.context)
     return operator
 

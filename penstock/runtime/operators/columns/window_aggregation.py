@@ -132,7 +132,14 @@ class WindowAggregationOperator(AggregationOperator):
         starts = np.full(len(table), window, np.int64)
         ends = starts + self.aggregation.assigner.size
         values = {part: table.values_of(part) for part in self.parts}
-        keys = key_columns(table.keys, len(self.aggregation.keys))
+        of_slots = table.keys
+        if self.backend.in_order:
+            # The order of the slots is that of arrival, and another one after a restore.
+            encoded = self.backend.codec.encode_values([*of_slots])
+            order = sorted(range(len(of_slots)), key=encoded.__getitem__)
+            of_slots = [of_slots[slot] for slot in order]
+            values = {part: column[order] for part, column in values.items()}
+        keys = key_columns(of_slots, len(self.aggregation.keys))
         return self.window_rows(keys, starts, ends, values, ends - 1)
 
     def write_state(self) -> None:

@@ -28,6 +28,7 @@ from penstock.runtime.network.step_logs import (
     Step,
     element_of,
 )
+from penstock.runtime.serialization.arrow_batch import merged
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.activities.input import ChannelInput
 from penstock.runtime.task.processing_time import ProcessingTime
@@ -86,6 +87,8 @@ class RepeatableInput(ChannelInput):
         self._passed: dict[ChannelId, list[Element]] = {}
         #: The number of records of the current step that are still to come; None between steps.
         self._missing: int | None = None
+        #: The parts of the batch of the current step that have come, if they are merged.
+        self._parts: list[RecordBatch] = []
 
     def ready(self) -> bool:
         """Return whether a channel has an element, or steps or waiting elements are left."""
@@ -109,7 +112,8 @@ class RepeatableInput(ChannelInput):
         """Log that an element is taken, and handle it."""
         assert channel is not None
         if isinstance(element, EncodedBatch | RecordBatch):
-            self._steps.taken(channel.id, element.count)
+            if not self._slices.is_logged:
+                self._steps.taken(channel.id, element.count)
         elif isinstance(element, Watermark | WatermarkStatus):
             self._steps.marked(channel.id, element)
         super()._receive(channel, element)
@@ -159,10 +163,16 @@ class RepeatableInput(ChannelInput):
             self._waiting.setdefault(place, deque()).appendleft(element.slice(self._missing))
             element = element.slice(0, self._missing)
         self._missing -= element.count
+        if self._slices.is_logged:
+            # The operators depend on where a batch begins and ends.
+            self._parts.append(element)
+            if self._missing:
+                return
+            element, self._parts = merged(self._parts), []
+        super()._receive(self._gate.channels[place], element)
         if not self._missing:
             self._missing = None
             self._steps.done()
-        super()._receive(self._gate.channels[place], element)
 
     def _repeat_other(self, step: Step) -> None:
         """Repeat a step without records."""

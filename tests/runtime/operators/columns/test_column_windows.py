@@ -28,8 +28,18 @@ from penstock import (
     TumblingProcessingTimeWindows,
     WatermarkStrategy,
 )
+from penstock.runtime.operators.building import OperatorPlace
+from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.registry import build_operator
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.runtime.serialization.type_registry import TypeRegistry
+from penstock.snapshot.state.operator_state import OperatorStateBackend
 from penstock.testing import OperatorHarness
 from tests.sizes import sized
+from tests.snapshot.state.backends import GROUPS, Maker
+
+CODEC = Codec(TypeRegistry())
 
 LATE = OutputTag("late")
 NAN = math.nan
@@ -320,3 +330,26 @@ def test_windows_that_columns_do_not_have_are_refused() -> None:
     for stream in (groups.agg(n=("*", "count")), windows.agg(n=("*", "count"))):
         with pytest.raises(GraphError, match="which side_output_late_data sets on windows"):
             stream.get_side_output(LATE)
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_windows_have_an_order_of_their_own_if_steps_are_repeated(tmp_path, in_order) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    rows = env.from_collection([{"k": "a"}]).assign_timestamps_and_watermarks(
+        WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, _: 1)
+    )
+    windows = rows.group_by("k").window(TumblingEventTimeWindows.of(10))
+    windows.agg(rows=("*", "count"), most=("n", "max"))
+    found = []
+    for keys in ("cab", "bca"):
+        backend = Maker(tmp_path / keys)(codec=CODEC, in_order=in_order)
+        states = OperatorStateBackend("op", CODEC)
+        context = OperatorContext("op", "uid", 0, 1, GROUPS, 0, CODEC, backend, (), states)
+        operator = build_operator(OperatorPlace(env._graph.running[-1], context))
+        operator.initialize_state()
+        operator.open()
+        operator.process(RecordBatch([{"k": key, "n": ord(key)} for key in keys], None, [1, 1, 1]))
+        (fired,) = operator.advance_watermark(9)
+        assert all(ord(row["k"]) == row["most"] for row in fired.rows())
+        found.append([row["k"] for row in fired.rows()])
+    assert found == [[*"abc"]] * 2 if in_order else found[0] != found[1]
