@@ -7,6 +7,7 @@ import resource
 from pathlib import Path
 
 from bench.common.harness import Figures
+from penstock.runtime.system.jobmanager_start import jobmanager_starter
 
 __all__ = ["ProcessorTime", "seconds_of_children"]
 
@@ -41,6 +42,10 @@ def _of_process(pid: int) -> float:
 
 
 def seconds_of_children() -> float:
-    """Processor seconds of all processes that have ended under this one."""
+    """Processor seconds of all processes that have ended under this one.
+
+    The next job is a new process, since forks would be under another one.
+    """
+    jobmanager_starter.close()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -43,6 +43,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.common.harness import Figures, Follower, Say, WrongResultError, machine, run, scratch
+from bench.common.processors import seconds_of_children
 from bench.common.steadiness import Watch
 from bench.latency.arrivals import Arrivals, read_arrivals
 from bench.latency.paced_source import PacedSource, Slices
@@ -383,10 +384,10 @@ class _Processors:
             return None
         # user nice system idle iowait irq softirq steal; guests' time is in user and nice.
         ticks = [int(field) for field in line.split()[1:9]]
-        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        used = resource.getrusage(resource.RUSAGE_SELF)
         per_second = os.sysconf("SC_CLK_TCK")
         idle = ticks[3] + ticks[4]
-        own = sum(one.ru_utime + one.ru_stime for one in used)
+        own = used.ru_utime + used.ru_stime + seconds_of_children()
         return sum(ticks) / per_second, (sum(ticks) - idle) / per_second, own
 
 

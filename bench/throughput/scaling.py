@@ -21,7 +21,6 @@ vary by some tenths. A lost or doubled record is an error.
 from __future__ import annotations
 
 import contextlib
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -36,6 +35,7 @@ from bench.common.harness import (
     median_figures,
     run,
 )
+from bench.common.processors import seconds_of_children
 from bench.snapshots import recovery
 from penstock import SinkFunction, StreamExecutionEnvironment
 
@@ -130,13 +130,13 @@ def _seconds(parallelism: int, hops: int, records: int) -> float:
     for hop in range(hops):
         stream = stream.key_by(lambda i, hop=hop: (i * 31 + hop) % 1009).map(lambda i: i)
     stream.add_sink(Drop()).name("drop")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = seconds_of_children()
     result = run(environment, Follower(lambda _: None))
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = seconds_of_children() - before
     dropped = sum(row["records_in"] for row in result.operators if row["name"] == "drop")
     if dropped != records:
         raise WrongResultError(f"{records:,} records went in, and {dropped:,} came out")
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return used
 
 
 @contextlib.contextmanager

@@ -196,7 +196,8 @@ class JobManagerStarter:
         return _start_child(start)
 
     def close(self) -> None:
-        """End the process that forks, but no JobManager."""
+        """End the process that forks, but no JobManager. The next job is the first one again."""
+        self._count = 0
         if self._forks is not None:
             self._drop(self._forks)
 
