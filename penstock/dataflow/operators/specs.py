@@ -43,7 +43,7 @@ KEYED_PROCESS = replace(_KEYED, name="keyed_process", side_outputs=True, sorted_
 KEYED_REDUCE = replace(_KEYED, name="keyed_reduce", keeps_type=True)
 KEYED_COUNT = replace(_KEYED, name="keyed_count")
 MAP_BATCHES = OperatorSpec("map_batches", repeats_steps=True, by_batch=True)
-ASYNC_WAIT = OperatorSpec("async_wait", starts_chain=True, own_state=True)
+ASYNC_WAIT = OperatorSpec("async_wait", starts_chain=True, own_state=True, repeats_steps=True)
 TABLE_JOIN = OperatorSpec("table_join")
 
 CO_MAP = OperatorSpec("co_map", two_inputs=True, repeats_steps=True)

@@ -38,10 +38,12 @@ Task = tuple[int, int]
 #:     FIRED · time of day, for which timers fire
 #:     BARRIER · number of the snapshot
 #:     EVENT_TIME · what `WatermarkTracker.capture_for_log` returns
+#:     RESULTS · places of the requests that leave, among those in flight · their results as a
+#:         batch · time of day
 #:
 #: Times are milliseconds since the epoch.
 Step = list[Any]
-TAKEN, MARKED, FIRED, BARRIER, EVENT_TIME = range(5)
+TAKEN, MARKED, FIRED, BARRIER, EVENT_TIME, RESULTS = range(6)
 
 
 class StepLog:

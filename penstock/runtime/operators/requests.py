@@ -7,7 +7,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,6 +43,23 @@ class OperatorRequests(Protocol):
 
     def next_output(self) -> RecordBatch | Held:
         """Return the next results, or a held element whose turn it is."""
+
+    def log_results(self, log: Callable[[list[int], bytes], None]) -> None:
+        """Call `log` with the places of requests that leave, and their results."""
+
+    def begin_repetition(self) -> None:
+        """Begin no calls: the results come from a log."""
+
+    def repeat_results(self, places: list[int], results: bytes) -> RecordBatch:
+        """Let the requests at some places leave, and return their logged results."""
+
+    def end_repetition(self, now: int) -> None:
+        """Begin calls for the requests whose results were not in the log.
+
+        Arguments:
+            now: the time of day, in milliseconds since the epoch. That of the last repeated step is
+                before the failure, so it would be too early for the time limits of the calls.
+        """
 
     def expect_barrier(self, number: int) -> None:
         """Take records without a limit until the barrier of a snapshot has arrived."""

@@ -38,7 +38,11 @@ from penstock.runtime.task.activities.mail import (
     NoMoreSplitsMail,
     SplitMail,
 )
-from penstock.runtime.task.activities.repeatable import RepeatableInput, RepeatableTime
+from penstock.runtime.task.activities.repeatable import (
+    RepeatableInput,
+    RepeatableResults,
+    RepeatableTime,
+)
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.key_sampler import KeySampler
@@ -183,17 +187,24 @@ class Task:
         steps = settings.steps
         timers: ProcessingTime
         make_input: Callable[..., ChannelInput]
+        results: RequestResults | None = None
         if steps is None:
+            if chain.requests is not None:
+                results = RequestResults(chain.requests, chain, snapshots, end, outputs)
             timers = ProcessingTime(chain, settings.clock, settings.wall_clock)
             make_input = ChannelInput
         else:
+            logged = None
+            if chain.requests is not None:
+                logged = RepeatableResults(steps, chain.requests, chain, snapshots, end, outputs)
+            results = logged
             timers = repeatable = RepeatableTime(steps, chain, settings.clock, settings.wall_clock)
-            make_input = partial(RepeatableInput, steps, repeatable)
+            make_input = partial(RepeatableInput, steps, repeatable, logged)
         if timers.is_needed:
             own_log = None if self.source_input is None else self.gate
             yield ProcessingTimeWork(timers, own_log, snapshots, end, outputs)
-        if chain.requests is not None:
-            yield RequestResults(chain.requests, chain, snapshots, end, outputs)
+        if results is not None:
+            yield results
             yield RestOfBatch(slices)
         yield self._mailbox
         yield make_input(

@@ -18,6 +18,7 @@ from penstock.runtime.network.step_logs import (
     EVENT_TIME,
     FIRED,
     MARKED,
+    RESULTS,
     TAKEN,
     Step,
     StepLog,
@@ -56,6 +57,10 @@ class TaskSteps:
         """Return the time of day of the current step, in milliseconds since the epoch."""
         return self._now
 
+    def later_now(self) -> int:
+        """Return the time of day of a step that would begin now, also if none does."""
+        return max(self._now, self._wall_clock())
+
     # ---- new steps
 
     def taken(self, channel: ChannelId, count: int) -> None:
@@ -74,6 +79,14 @@ class TaskSteps:
         self._set_now(now)
         self._log.append([FIRED, self._now])
         return self._now
+
+    def emits_results(self) -> None:
+        """Set the time of day of a step that emits results of requests, if there are any."""
+        self._set_now(self._wall_clock())
+
+    def results(self, places: list[int], batch: bytes) -> None:
+        """Log that requests leave, and their results as an encoded batch."""
+        self._log.append([RESULTS, places, batch, self._now])
 
     def begin(self, event_time: WatermarkTracker) -> None:
         """Log the event time with which the task begins, unless it repeats a log."""
@@ -102,7 +115,7 @@ class TaskSteps:
 
     def repeat(self, step: Step) -> None:
         """Begin to repeat a step: log it, and set its time of day."""
-        if step[0] in (TAKEN, MARKED, FIRED):
+        if step[0] in (TAKEN, MARKED, FIRED, RESULTS):
             self._now = step[-1]
         self._log.append(step)
 

@@ -116,6 +116,10 @@ class AsyncWaitOperator(RunningOperator):
         self._expected = 0
         #: The number of the newest snapshot that has the state of the operator.
         self._captured = 0
+        #: Logs the results that leave; None if the task need not repeat its steps.
+        self._log: Callable[[list[int], bytes], None] | None = None
+        #: Whether the results come from a log. No requests are in the queue meanwhile.
+        self._repeating = False
 
     @property
     def requests(self) -> OperatorRequests:
@@ -191,7 +195,7 @@ class AsyncWaitOperator(RunningOperator):
     @property
     def room(self) -> int:
         """Return the number of records that the operator takes now."""
-        if self._expected:
+        if self._expected or self._repeating:
             return _UNLIMITED
         return max(0, self._operation.capacity - len(self._in_flight))
 
@@ -205,10 +209,14 @@ class AsyncWaitOperator(RunningOperator):
         for record, timestamp in zip(records, timestamps, strict=True):
             request = Request(record, timestamp, mutable, now)
             self._in_flight[request] = None
-            self._queue.add(request)
-            if self._shared is None or not self._finds_results(self._shared, request, now):
-                self._waiting.append(request)
+            if not self._repeating:
+                self._enqueue(request, now)
         self._begin_calls()
+
+    def _enqueue(self, request: Request, now: int) -> None:
+        self._queue.add(request)
+        if self._shared is None or not self._finds_results(self._shared, request, now):
+            self._waiting.append(request)
 
     def _finds_results(self, shared: SharedResults, request: Request, now: int) -> bool:
         """Return whether a request needs no call, because another one has or gets its results."""
@@ -245,9 +253,10 @@ class AsyncWaitOperator(RunningOperator):
         return max(self._waiting[0].arrived + self._wait, self._pacer.next_at)
 
     def _begin_calls(self) -> None:
-        if not self._waiting and not self._repeated:
-            return
-        now = self.context.now_ms()
+        if self._waiting or self._repeated:
+            self._begin_calls_at(self.context.now_ms())
+
+    def _begin_calls_at(self, now: int) -> None:
         while (at := self._next_call_at()) is not None and at <= now:
             self._begin(self._repeated.popleft() if self._repeated else self._new_call(now), now)
 
@@ -318,6 +327,7 @@ class AsyncWaitOperator(RunningOperator):
             return taken
         rows: list[Any] = []
         timestamps: list[int] = []
+        places = self._places(taken) if taken and self._log is not None else []
         for request in taken or ():
             del self._in_flight[request]
             self._sent -= request.sent
@@ -328,7 +338,46 @@ class AsyncWaitOperator(RunningOperator):
         self._begin_calls()
         timed = timestamps.count(NO_TIMESTAMP) < len(timestamps)
         # The function may keep what it has returned, for example in a cache.
-        return RecordBatch(self._copied(rows), None, timestamps if timed else None)
+        batch = RecordBatch(self._copied(rows), None, timestamps if timed else None)
+        if taken and self._log is not None:
+            self._log(places, self.context.codec.encode_record_batch(batch))
+        return batch
+
+    def _places(self, requests: list[Request]) -> list[int]:
+        """Return the places of requests among those in flight, in ascending order."""
+        left = set(requests)
+        places = []
+        for place, request in enumerate(self._in_flight):
+            if request in left:
+                places.append(place)
+                left.remove(request)
+                if not left:  # as a rule, these are among the first ones
+                    break
+        return places
+
+    # ---- repetition
+
+    def log_results(self, log: Callable[[list[int], bytes], None]) -> None:
+        """Call `log` with the places of requests that leave, and their results."""
+        self._log = log
+
+    def begin_repetition(self) -> None:
+        """Begin no calls: the results come from a log."""
+        self._repeating = True
+
+    def repeat_results(self, places: list[int], results: bytes) -> RecordBatch:
+        """Let the requests at some places leave, and return their logged results."""
+        in_flight = list(self._in_flight)
+        for place in places:
+            del self._in_flight[in_flight[place]]
+        return self.context.codec.decode_record_batch(results)
+
+    def end_repetition(self, now: int) -> None:
+        """Begin calls for the requests whose results were not in the log."""
+        self._repeating = False
+        for request in list(self._in_flight):
+            self._enqueue(request, now)
+        self._begin_calls_at(now)
 
     def _handle_outcomes(self) -> None:
         while self._outcomes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.requests import Held, OperatorRequests
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.activities.activity import Activity
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.processing_time import ProcessingTime
@@ -119,8 +120,14 @@ class RequestResults(Activity):
         """Emit the next results, or handle the next element."""
         output = self._requests.next_output()
         if isinstance(output, Held):
-            self._end.receive_marker(output.channel, output.element)
+            self._release(output)
         else:
-            self._chain.emit_from(self._chain.root.operator, output)
-            self._outputs.send_full()
+            self._emit(output)
         return True
+
+    def _release(self, held: Held) -> None:
+        self._end.receive_marker(held.channel, held.element)
+
+    def _emit(self, results: RecordBatch) -> None:
+        self._chain.emit_from(self._chain.root.operator, results)
+        self._outputs.send_full()

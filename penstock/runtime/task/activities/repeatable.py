@@ -24,12 +24,15 @@ from penstock.runtime.network.step_logs import (
     EVENT_TIME,
     FIRED,
     MARKED,
+    RESULTS,
     TAKEN,
     Step,
     element_of,
 )
+from penstock.runtime.operators.requests import Held
 from penstock.runtime.serialization.arrow_batch import merged
 from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.runtime.task.activities.by_clock import RequestResults
 from penstock.runtime.task.activities.input import ChannelInput
 from penstock.runtime.task.processing_time import ProcessingTime
 from penstock.runtime.task.task_steps import TaskSteps
@@ -64,6 +67,41 @@ class RepeatableTime(ProcessingTime):
         return None if self._steps.next is not None else super().wake_at()
 
 
+class RepeatableResults(RequestResults):
+    """Emits the results of requests, and logs them; those of a log if steps are repeated.
+
+    Arguments:
+        steps: the steps of the task.
+        arguments: the arguments of `RequestResults`.
+    """
+
+    def __init__(self, steps: TaskSteps, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._steps = steps
+        self._requests.log_results(steps.results)
+        if steps.next is not None:
+            self._requests.begin_repetition()
+
+    def ready(self) -> bool:
+        """Return whether there are results, or an element has waited long enough."""
+        return self._steps.next is None and super().ready()
+
+    def step(self) -> bool:
+        """Emit and log the next results, or handle and log the next element."""
+        self._steps.emits_results()
+        return super().step()
+
+    def _release(self, held: Held) -> None:
+        if isinstance(held.element, Watermark | WatermarkStatus):
+            assert isinstance(held.channel, ChannelId)
+            self._steps.marked(held.channel, held.element)
+        super()._release(held)
+
+    def repeat(self, places: list[int], results: bytes) -> None:
+        """Emit the results of a step that is repeated."""
+        self._emit(self._requests.repeat_results(places, results))
+
+
 class RepeatableInput(ChannelInput):
     """Takes elements from the input channels, logs that, and repeats steps after a restart.
 
@@ -77,9 +115,15 @@ class RepeatableInput(ChannelInput):
         arguments: the arguments of `ChannelInput`.
     """
 
-    def __init__(self, steps: TaskSteps, timers: RepeatableTime, *arguments: Any) -> None:
+    def __init__(
+        self,
+        steps: TaskSteps,
+        timers: RepeatableTime,
+        results: RepeatableResults | None,
+        *arguments: Any,
+    ) -> None:
         super().__init__(*arguments)
-        self._steps, self._timers = steps, timers
+        self._steps, self._timers, self._results = steps, timers, results
         #: The elements that were taken from each channel and wait for their turn. A channel without
         #: such elements is not here.
         self._waiting: dict[ChannelId, deque[Element]] = {}
@@ -114,8 +158,10 @@ class RepeatableInput(ChannelInput):
         if isinstance(element, EncodedBatch | RecordBatch):
             if not self._slices.is_logged:
                 self._steps.taken(channel.id, element.count)
-        elif isinstance(element, Watermark | WatermarkStatus):
-            self._steps.marked(channel.id, element)
+        elif isinstance(element, Watermark | WatermarkStatus) and not (
+            self._requests is not None and self._requests.holds
+        ):
+            self._steps.marked(channel.id, element)  # that of a held one is logged when it leaves
         super()._receive(channel, element)
 
     # ---- steps to repeat
@@ -139,6 +185,8 @@ class RepeatableInput(ChannelInput):
             self._waiting.setdefault(channel.id, deque()).append(element)
         if self._steps.next is None:
             self._put_back_passed()
+            if self._requests is not None:
+                self._requests.end_repetition(self._steps.later_now())
 
     def _repeat_batch(self, step: Step) -> None:
         """Process the next element of the channel of a `TAKEN` step, or a part of it."""
@@ -181,6 +229,8 @@ class RepeatableInput(ChannelInput):
                 super()._receive(self._gate.channels[self._place(step)], element_of(step))
             case [kind, now] if kind == FIRED:
                 self._timers.begin_again(now)
+            case [kind, places, results, _] if kind == RESULTS and self._results is not None:
+                self._results.repeat(places, results)
             case [kind, captured] if kind == EVENT_TIME:
                 self._event_time.continue_from(captured)
             case [kind, _] if kind == BARRIER:
