@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,8 @@ from typing import Any
 import pytest
 
 from penstock import (
+    AsyncDataStream,
+    AsyncFunction,
     FileSink,
     JsonLines,
     KeyedBroadcastProcessFunction,
@@ -103,11 +107,37 @@ def loop_job(settings: Settings) -> StreamExecutionEnvironment:
     return env
 
 
+class _Drawing(AsyncFunction):
+    """Returns another number at each call, after a time that is drawn, too."""
+
+    async def async_invoke(self, value: int) -> list[tuple[int, int]]:
+        drawn = uuid.uuid4().int
+        await asyncio.sleep((0.0, 0.0, 0.002, 0.01)[drawn % 4])
+        return [(value, drawn % 1_000_003)]
+
+
+def requests_job(settings: Settings) -> StreamExecutionEnvironment:
+    """The result of a request decides which task gets it, so another result would be seen."""
+    env = counting_env(settings)
+    env.config.restart_scope = RestartScope.TASK
+    source = PartedSource(settings.gate, settings.parts, lambda i: i, settings.count, settings.rate)
+    numbers = env.from_source(source, None, "Source: Generator")
+    sent = numbers.key_by(lambda i: i % WORDS)
+    drawn = AsyncDataStream.unordered_wait(sent, _Drawing(), 600_000, 50)
+    again = drawn.key_by(lambda pair: pair[1] % 5).map(lambda pair: pair)
+    again.sink_to(FileSink(settings.output, JsonLines()))
+    return env
+
+
 def _looped(settings: Settings) -> Path:
     return settings.folder / "looped"
 
 
 def _check(settings: Settings, job: Job = tasks_job) -> None:
+    if job is requests_job:
+        answered = Counter(number for number, _ in committed(settings.output))
+        assert compared(answered, {*range(settings.count)}) == (0, 0)
+        return
     assert lost_and_doubled(committed(settings.output), expected_words(settings)) == (0, 0)
     if job is loop_job:
         seen = Counter(map(tuple, committed(_looped(settings))))
@@ -117,8 +147,8 @@ def _check(settings: Settings, job: Job = tasks_job) -> None:
 
 @pytest.mark.parametrize(
     "job",
-    [tasks_job, two_keyed_job, broadcast_job, loop_job],
-    ids=["one keyed", "two keyed", "broadcast state", "a loop"],
+    [tasks_job, two_keyed_job, broadcast_job, requests_job, loop_job],
+    ids=["one keyed", "two keyed", "broadcast state", "requests", "a loop"],
 )
 @pytest.mark.parametrize("seed", range(sized(1, 12)))
 def test_killed_workers_restart_with_those_upstream_and_lose_and_double_nothing(
@@ -201,6 +231,7 @@ def test_a_sink_that_leaves_output_open_restarts_with_all_subtasks(tmp_path):
         (tasks_job, 3, {0, 1, 3}),
         (two_keyed_job, 3, {0, 1, 3}),
         (broadcast_job, 3, {0, 1, 3}),
+        (requests_job, 3, {0, 1, 3}),
         (loop_job, 1, {1}),
         (loop_job, 3, {0, 1, 3}),
         (loop_job, 4, {0, 1, 4, 5}),
@@ -210,13 +241,14 @@ def test_a_sink_that_leaves_output_open_restarts_with_all_subtasks(tmp_path):
         "a keyed task",
         "a keyed task in the middle",
         "broadcast state",
+        "requests",
         "a source of a loop",
         "a keyed task beside a loop",
         "a task of a loop",
     ],
 )
 def test_only_the_failed_task_and_those_upstream_get_new_workers(tmp_path, job, slot, restarts):
-    """Slots 0 and 1 have the subtasks of the source, and slots 2 and 3 those that count.
+    """Slots 0 and 1 have the subtasks of the source, and slots 2 and 3 those behind it.
 
     In the job with a loop, slots 4 and 5 have those of the loop.
     """

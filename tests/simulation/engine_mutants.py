@@ -44,6 +44,7 @@ from penstock.runtime.operators.async_wait.operator import AsyncWaitOperator
 from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.operators.time.operator_timers import OperatorTimers
 from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.runtime.task.activities.repeatable import RepeatableResults
 from penstock.runtime.task.snapshots.in_flight_data import InFlightRecorder
 from penstock.runtime.task.snapshots.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.task.snapshots.task_snapshot_writer import TaskSnapshotWriter
@@ -500,6 +501,19 @@ def repeats_no_times(patch: Patch) -> None:
     patch.setattr(TaskSteps, "now", lambda self: self._wall_clock())
 
 
+def asks_again(patch: Patch) -> None:
+    """Let restarted tasks ask again for results that tasks behind them have already."""
+    _restarts_single_tasks(patch)
+    build = FiniteJob.build
+
+    def build_unordered(self: FiniteJob, env: StreamExecutionEnvironment, fuse: bool) -> None:
+        choices = replace(self.choices, mutable=True, hook=False)  # by key, and without an order
+        build(replace(self, choices=choices), env, fuse)
+
+    patch.setattr(FiniteJob, "build", build_unordered)
+    patch.setattr(RepeatableResults, "repeat", lambda self, places, results: None)
+
+
 #: Shapes whose only shuffle sends records by their keys.
 BY_KEY = ("states", "event timers")
 
@@ -530,6 +544,13 @@ MUTANTS = {
         repeats_no_times,
         EXACT,
         ("timers",),
+        ("kill",),
+    ),
+    "results": Mutant(
+        "A restarted task asks again for results that others have already.",
+        asks_again,
+        EXACT,
+        ("requests",),
         ("kill",),
     ),
     "early broadcast": Mutant(

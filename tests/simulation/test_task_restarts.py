@@ -11,14 +11,19 @@ restarts of single tasks, so that a test that only restarts whole jobs fails.
 
 from __future__ import annotations
 
+import itertools
+import random
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import trio
 
 from penstock import (
+    AsyncDataStream,
+    AsyncFunction,
     CoMapFunction,
     DataStream,
     FileSink,
@@ -35,6 +40,7 @@ from penstock.connectors.enumerators import SubtaskEnumerator
 from penstock.dataflow.config.restart_scope import RestartScope
 from penstock.dataflow.source import SplitEnumerator
 from penstock.runtime.jobmanager.attempt.task_restarts import TaskRestarts
+from penstock.runtime.task.activities.repeatable import RepeatableResults
 from penstock.runtime.task.task_steps import TaskSteps
 from penstock.testing.simulation import Fault, Schedule, Simulation
 from tests.simulation.paced import paced_simulation
@@ -228,6 +234,8 @@ def test_tasks_that_restart_lose_and_double_nothing(kind: str) -> None:
 
 #: What a task in the middle may do, with tasks behind it that continue.
 IN_THE_MIDDLE = (
+    "requests",
+    "batched requests",
     "process",
     "states",
     "timers",
@@ -265,6 +273,45 @@ def _marked(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
         strategy.with_timestamp_assigner(lambda i, _: i)
     )
     return timed.key_by(lambda i: i % KEYS).process(LaterByWatermark())
+
+
+class _Numbering(AsyncFunction):
+    """Returns another number at each call, after a time that is drawn."""
+
+    def __init__(self) -> None:
+        self.draws = random.Random(5)
+
+    async def async_invoke(self, value: int) -> list[tuple[int, int]]:
+        await trio.sleep(self.draws.choice([0.0, 0.001, 0.005, 0.02]))
+        return [(value, next(_CALLS))]
+
+
+_CALLS = itertools.count()
+
+
+def _numbered(ordered: bool) -> Build:
+    """The result of a request decides which task gets it, so another result would be seen."""
+
+    def built(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+        wait = AsyncDataStream.ordered_wait if ordered else AsyncDataStream.unordered_wait
+        sent = stream.key_by(lambda i: i % KEYS).map(lambda i: i).key_by(lambda i: i % 5)
+        results = wait(sent, _Numbering(), 60_000, 4, run_in="trio")
+        return results.key_by(lambda pair: pair[1] % 7).map(lambda pair: pair[0])
+
+    return built
+
+
+def _numbered_with_watermarks(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    """Watermarks wait for requests, and decide when a task behind them in another chain emits."""
+    env.get_config().set_auto_watermark_interval(5)
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(20)
+    timed = stream.assign_timestamps_and_watermarks(
+        strategy.with_timestamp_assigner(lambda i, _: i)
+    )
+    sent = timed.key_by(lambda i: i % KEYS)
+    results = AsyncDataStream.unordered_wait(sent, _Numbering(), 60_000, 4, run_in="trio")
+    later = results.key_by(lambda pair: pair[1] % 7).map(lambda pair: pair[0])
+    return later.key_by(lambda i: i % KEYS).process(LaterByWatermark())
 
 
 @pytest.fixture
@@ -358,3 +405,25 @@ def test_tasks_that_read_splits_in_turns_restart_together_and_at_once() -> None:
     assert happened["restarts"] >= 3 and not happened[SINGLE], happened
     # Finding that out is no restart of its own.
     assert happened["restarts"] <= happened["kills of a worker"], happened
+
+
+@pytest.mark.parametrize(
+    "build",
+    [_numbered(True), _numbered(False), _numbered_with_watermarks],
+    ids=["ordered", "unordered", "watermarks"],
+)
+def test_results_of_requests_are_repeated(
+    build: Build, repeated: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = Counter[str]()
+    repeat = RepeatableResults.repeat
+
+    def counting(self: RepeatableResults, places: list[int], *others: Any) -> None:
+        results["requests"] += len(places)
+        repeat(self, places, *others)
+
+    monkeypatch.setattr(RepeatableResults, "repeat", counting)
+    simulation = simulation_of(build)
+    happened = kill_workers(simulation, lambda _: results["requests"] >= 20)
+    assert happened[SINGLE] >= 3 and repeated["tasks"] >= 3, (happened, repeated)
+    assert results["requests"] >= 20, results

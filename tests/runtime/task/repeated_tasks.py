@@ -146,6 +146,7 @@ class LoneTask:
         handles: the handles of the task in the restored snapshot.
         restored: the number of the snapshot; None for none.
         steps: the steps to repeat.
+        callers: creates the callers of asynchronous functions; None if there are none.
     """
 
     def __init__(
@@ -157,6 +158,7 @@ class LoneTask:
         handles: tuple[OperatorHandle, ...] = (),
         restored: int | None = None,
         steps: Any = (),
+        callers: Any = None,
     ) -> None:
         self.now = now
         self.snapshots = TaskSnapshots()
@@ -198,7 +200,7 @@ class LoneTask:
         self.receivers = {
             id: _Receiver(decode, self.known.learn) for id in factory.remote_outputs()
         }
-        tasks = TaskFactory(descriptor, system, factory, None, self._has_repeated)
+        tasks = TaskFactory(descriptor, system, factory, callers, self._has_repeated)
         (runner,) = tasks.create_tasks(
             dict(self.receivers), self, lambda _: self.snapshots, lambda _: None
         )
