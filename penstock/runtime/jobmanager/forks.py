@@ -70,10 +70,11 @@ def _run(
         return
     # A Ctrl-C at the terminal must reach only the program, which stops the job.
     os.setsid()
-    enter(around)
-    os.fchdir(folder)
+    # First of all, since the program must see the errors of the rest.
     os.dup2(output, 1)
     os.dup2(errors, 2)
+    enter(around)
+    os.fchdir(folder)
     # As in a new process, a line that a function prints appears at once on a terminal.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=os.isatty(1))

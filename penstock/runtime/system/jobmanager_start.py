@@ -10,6 +10,7 @@ no such process. The job service has one from its start on.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import select
 import signal
@@ -26,10 +27,12 @@ from penstock.runtime.system.fork_requests import ask
 from penstock.runtime.system.limits import how_ended
 from penstock.runtime.system.surroundings import read_at_start, surroundings
 
+logger = logging.getLogger("penstock.jobmanager")
+
 
 @dataclass(frozen=True)
 class JobManagerStart:
-    """What a JobManager process starts with.
+    """Describes the start of a JobManager process.
 
     Arguments:
         words: its first arguments.
@@ -191,7 +194,8 @@ class JobManagerStarter:
         if forks is not None and forks.suits(environment):
             try:
                 return forks.fork(start)
-            except ForkFailedError:
+            except ForkFailedError as error:
+                logger.warning("the JobManager is a new process and no fork: %s", error)
                 self._drop(forks)
         return _start_child(start)
 

@@ -118,12 +118,13 @@ def test_a_variable_that_an_interpreter_reads_at_its_start_makes_a_new_process(s
     assert start().parent != os.getpid()
 
 
-def test_if_the_process_that_forks_is_killed_the_next_ones_are_new(start):
+def test_if_the_process_that_forks_is_killed_the_next_ones_are_new(start, caplog):
     start().end()
     before = start()
     os.kill(before.parent, signal.SIGKILL)
     wait_until(lambda: parent_of(before.pid) != before.parent, "the process has ended")
     child = start()
+    assert "the JobManager is a new process and no fork" in caplog.text
     assert child.parent == os.getpid()
     assert before.process.running()
     assert before.end() == "has ended", "its exit status is not known"
