@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: all setup servers check quick test test-pythons test-wheel test-long test-connectors docs demo demo-operate demo-kafka demo-spark examples bench \
+.PHONY: all setup servers check quick test test-deep test-pythons test-wheel test-long test-connectors docs demo demo-operate demo-kafka demo-spark examples bench \
   bench-compare bench-guard soak soak-regions soak-cycles soak-api soak-time soak-spark soak-connectors fuzz-http random-cycles simulate simulate-mutants clean
 
 all: check test
@@ -41,6 +41,11 @@ quick: check
 # since some take a hundred times as long as most.
 test: $(STAMP) servers
 	$(BIN)/python -m pytest -q -n 5 --dist worksteal
+
+# The other half: services with many jobs, Spark clusters, servers that are killed, every interleaving
+# of small graphs, and more seeds of the simulated cluster.
+test-deep: $(STAMP) servers
+	PENSTOCK_DEEP=1 $(BIN)/python -m pytest -q -n 5 --dist worksteal -m deep
 
 # The quick tests on the other versions of Python that are installed.
 test-pythons: $(STAMP)
@@ -159,11 +164,11 @@ REQUESTS ?= 5000
 fuzz-http: $(STAMP)
 	$(BIN)/python -m tests.rest.fuzz --requests $(REQUESTS)
 
-# A hundred thousand random loops; those of `make test` are the first 1,500.
+# A hundred thousand random loops; those of `make test-deep` are the first 1,500.
 random-cycles: $(STAMP)
 	PENSTOCK_CASES=100000 $(BIN)/python -m pytest -q tests/snapshot/protocols/test_cycle_random.py
 
-# Ten thousand random jobs with all faults, on all cores; those of `make test` are the first 90.
+# Ten thousand random jobs with all faults, on all cores; those of `make test` and `make test-deep` are the first 90.
 SEEDS ?= 10000
 
 simulate: $(STAMP)

@@ -11,13 +11,14 @@ import os
 import signal
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.sizes import CONNECTORS, LONG
+from tests.sizes import CONNECTORS, DEEP, LONG
 
 settings.register_profile(
     "penstock",
@@ -68,6 +69,47 @@ FIRST = (
     "tests/runtime/taskmanager/test_gc_tuning.py",
     "tests/snapshot/protocols/test_interleavings.py::test_every_snapshot",
     "tests/typing/",
+)
+#: What `make test` leaves to `make test-deep`, since it takes more than half of the time of all
+#: tests. Of each part, other tests stay in `make test`.
+DEPTHS = (
+    "tests/bench/test_bench.py",
+    "tests/bench/test_nexmark.py",
+    "tests/bench/test_paper.py",
+    "tests/cli/test_remote.py",
+    "tests/cli/test_simulate.py",
+    "tests/connectors/kafka/test_kafka_direct",
+    "tests/connectors/kafka/test_kafka_kills.py",
+    "tests/connectors/kafka/test_kafka_sink.py",
+    "tests/connectors/postgres/test_cdc",
+    "tests/connectors/postgres/test_query",
+    "tests/connectors/rabbitmq/",
+    "tests/processes/test_cycles.py",
+    "tests/processes/test_lost_slots.py",
+    "tests/processes/test_modes.py",
+    "tests/processes/test_snapshot_stores.py",
+    "tests/processes/test_takeover.py",
+    "tests/runtime/dispatcher/test_outliving.py",
+    "tests/runtime/dispatcher/test_refusals.py",
+    "tests/runtime/dispatcher/test_shadow.py",
+    "tests/runtime/dispatcher/test_tail.py",
+    "tests/runtime/dispatcher/test_upgrade.py",
+    "tests/simulation/test_deep_restarts.py",
+    "tests/simulation/test_other_parallelism.py",
+    "tests/simulation/test_random_jobs.py::test_a_wrong_engine_is_found_out[early broadcast]",
+    "tests/simulation/test_random_jobs.py::test_random_jobs_lose_and_double_nothing[30]",
+    "tests/simulation/test_random_jobs.py::test_random_jobs_lose_and_double_nothing[60]",
+    "tests/simulation/test_simulation.py::test_whatever_is_killed",
+    "tests/simulation/test_task_restarts.py",
+    "tests/snapshot/protocols/test_cycle_interleavings.py",
+    "tests/snapshot/protocols/test_cycle_random.py",
+    "tests/snapshot/protocols/test_interleavings.py::test_every_snapshot",
+    "tests/spark/test_cluster",
+    "tests/spark/test_data_source.py",
+    "tests/spark/test_session.py",
+    "tests/spark/test_stream",
+    "tests/spark/test_table_sink_",
+    "tests/testing/simulation/test_simulate.py",
 )
 #: What `make test-pythons` leaves out: tests that start processes or Spark, and large simulations.
 SLOW = (
@@ -137,12 +179,17 @@ collect_ignore = [path for path, package in NEEDED.items() if find_spec(package)
 SPARK_AT = 0.3
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Bring the tests into the order in which they are handed out; leave out the longest."""
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker("slow")
+        if item.nodeid.startswith(DEPTHS):
+            item.add_marker("deep")
     left_out = {"connectors"} if not CONNECTORS else set()
+    # Who names a file or a folder gets all of its tests.
+    whole = {Path(arg).resolve() for arg in config.args} <= {config.rootpath / "tests"}
+    left_out |= {"deep"} if whole and not DEEP else set()
     left_out |= {"long"} if not LONG else set()
     items[:] = [item for item in items if not any(map(item.get_closest_marker, left_out))]
     # Tests with processes mostly wait, others mostly compute: evenly mixed, they do both at a time.
