@@ -52,6 +52,8 @@ LATENCY_SAMPLE = 16
 #: The shortest time that a paced source waits. A read for each record would cost more than it.
 SHORTEST_WAIT_SECONDS = 0.001
 STEP = 7_919
+#: The product with the first is far away for the next number, modulo the second.
+SCATTER, PRIME = 11_400_714_819_323_198_485, (1 << 61) - 1
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Job:
         keys: keys of each aggregate.
         rate: records per second over all sources; None for as fast as possible. With a rate the
             sink keeps latencies.
+        scattered: whether the keys of "shuffles" come in another order each time, not in one cycle.
     """
 
     parallelism: int = 2
@@ -80,6 +83,7 @@ class Job:
     graph: str = "shuffles"
     keys: int = 70_001
     rate: float | None = None
+    scattered: bool = False
 
     @property
     def outputs_per_record(self) -> int:
@@ -118,7 +122,8 @@ def build(job: Job, place: Path) -> StreamExecutionEnvironment:
 
 def _shuffles(env: StreamExecutionEnvironment, job: Job, place: Path) -> DataStream:
     paced = job.rate is not None
-    stream = env.from_source(_Records(place, job, _ThreeKeys(job.keys, paced)))
+    maker = _ScatteredKeys(job.keys) if job.scattered else _ThreeKeys(job.keys, paced)
+    stream = env.from_source(_Records(place, job, maker))
     stream = stream.map(_add_made if paced else _add_count)
     for position in range(3):
         stream = stream.key_by(_Key(position)).reduce(_count_made if paced else _count)
@@ -150,6 +155,22 @@ class _ThreeKeys:
         if self._made:
             return [(i * 7919 % n, i * 104_729 % n, i * 15_485_863 % n, made) for i in indices]
         return [(i * 7919 % n, i * 104_729 % n, i * 15_485_863 % n) for i in indices]
+
+
+class _ScatteredKeys:
+    """Makes records of three keys that look random.
+
+    `_ThreeKeys` goes through all keys in the same order again and again. So the values of one key
+    and the next lie side by side in the memory of a worker that gets all of them in this order.
+    """
+
+    def __init__(self, keys: int) -> None:
+        self._keys = keys
+
+    def __call__(self, indices: range, _made: float) -> list[Any]:
+        n = self._keys
+        mixed = [i * SCATTER % PRIME for i in indices]
+        return [(m % n, (m >> 17) % n, (m >> 34) % n) for m in mixed]
 
 
 class _Hopper:

@@ -1,4 +1,8 @@
-"""Figure 7 of `paper`: run time of fixed work by parallelism, with ABS and without."""
+"""Figure 7 of `paper`: run time of fixed work by parallelism, with ABS and without.
+
+`two_workers_to_one` is the rate of two workers by that of one, without snapshots. In
+`two_workers_to_one_scattered` the keys come in another order each time (`Job.scattered`).
+"""
 
 from __future__ import annotations
 
@@ -39,15 +43,20 @@ def measure(parallelisms: Sequence[int], rounds: int, folder: str | None, say: S
     """
     records = _work(parallelisms, folder, say)
     points = _points(parallelisms, rounds, records, folder, say)
-    rates = {
+    rates: Figures = {
         name: {key: round(records / point[name]["seconds"]) for key, point in points.items()}
         for name in ("abs", "none")
     }
-    return {
+    figures: Figures = {
         "figure7": {"records": records, "interval": INTERVAL, "points": points},
         "records_per_second": rates["abs"],
         "records_per_second_none": rates["none"],
     }
+    if {1, 2} <= set(parallelisms):
+        scattered = _scattered(rounds, folder, say)
+        ratios = {"": rates["none"]["2"] / rates["none"]["1"], "_scattered": scattered}
+        figures |= {f"two_workers_to_one{name}": round(ratios[name], 3) for name in ratios}
+    return figures
 
 
 def measure_on_spark(rounds: int, folder: str | None, say: Say) -> Figures:
@@ -93,6 +102,19 @@ def _work(parallelisms: Iterable[int], folder: str | None, say: Say) -> int:
         job = Job(parallelism, seconds=WARM_SECONDS + 1.0, warm=WARM_SECONDS)
         rates.append(run_once(job, folder, say)["records_per_second"])
     return int(max(rates) * SECONDS)
+
+
+def _scattered(rounds: int, folder: str | None, say: Say) -> float:
+    """Return the rate of two workers by that of one, by medians, with scattered keys."""
+    rates: dict[int, list[float]] = {1: [], 2: []}
+    for number in range(rounds):
+        for parallelism, found in rates.items():
+            say(f"scattered keys, round {number + 1} of {rounds}: parallelism {parallelism}")
+            job = Job(
+                parallelism, seconds=WARM_SECONDS + SECONDS, warm=WARM_SECONDS, scattered=True
+            )
+            found.append(run_once(job, folder, say)["records_per_second"])
+    return statistics.median(rates[2]) / statistics.median(rates[1])
 
 
 def _points(

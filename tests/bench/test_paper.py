@@ -206,6 +206,15 @@ def test_fixed_work_is_timed_at_each_parallelism(tmp_path, monkeypatch):
     assert figures["records_per_second"].keys() == figures["records_per_second_none"].keys()
 
 
+def test_two_workers_are_compared_with_one_in_two_orders_of_keys(tmp_path, monkeypatch):
+    monkeypatch.setattr(paper_scaling, "SECONDS", 0.1)
+    monkeypatch.setattr(paper_scaling, "WARM_SECONDS", 0.1)
+    figures = measured(
+        lambda: paper_scaling.measure((1, 2), 1, str(tmp_path), quiet), lambda _: True
+    )
+    assert figures["two_workers_to_one"] > 0 < figures["two_workers_to_one_scattered"]
+
+
 def test_a_run_that_ends_before_it_is_warm_has_no_figures(tmp_path):
     with pytest.raises(WrongResultError, match="too short"):
         paper_jobs.run_once(Job(1, records=100, warm=PATIENCE), str(tmp_path), quiet)
