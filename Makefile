@@ -40,12 +40,12 @@ quick: check
 # slower, because they share the caches of the cores. Who has none left takes tests from the others,
 # since some take a hundred times as long as most.
 test: $(STAMP) servers
-	$(BIN)/python -m pytest -q -n 5 --dist worksteal
+	$(BIN)/python -m pytest -q -n 5 --dist worksteal -m "not deep"
 
 # The other half: services with many jobs, Spark clusters, servers that are killed, every interleaving
 # of small graphs, and more seeds of the simulated cluster.
 test-deep: $(STAMP) servers
-	PENSTOCK_DEEP=1 $(BIN)/python -m pytest -q -n 5 --dist worksteal -m deep
+	$(BIN)/python -m pytest -q -n 5 --dist worksteal -m deep
 
 # The quick tests on the other versions of Python that are installed.
 test-pythons: $(STAMP)

@@ -11,14 +11,13 @@ import os
 import signal
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.sizes import CONNECTORS, DEEP, LONG
+from tests.sizes import CONNECTORS, LONG
 
 settings.register_profile(
     "penstock",
@@ -179,7 +178,7 @@ collect_ignore = [path for path, package in NEEDED.items() if find_spec(package)
 SPARK_AT = 0.3
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Bring the tests into the order in which they are handed out; leave out the longest."""
     for item in items:
         if item.nodeid.startswith(SLOW):
@@ -187,9 +186,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.nodeid.startswith(DEPTHS):
             item.add_marker("deep")
     left_out = {"connectors"} if not CONNECTORS else set()
-    # Who names a file or a folder gets all of its tests.
-    whole = {Path(arg).resolve() for arg in config.args} <= {config.rootpath / "tests"}
-    left_out |= {"deep"} if whole and not DEEP else set()
     left_out |= {"long"} if not LONG else set()
     items[:] = [item for item in items if not any(map(item.get_closest_marker, left_out))]
     # Tests with processes mostly wait, others mostly compute: evenly mixed, they do both at a time.

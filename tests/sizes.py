@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TypeVar
 
-__all__ = ["CONNECTORS", "DEEP", "LONG", "sized"]
+__all__ = ["CONNECTORS", "LONG", "sized"]
 
 T = TypeVar("T")
 
@@ -16,8 +16,6 @@ T = TypeVar("T")
 LONG = os.environ.get("PENSTOCK_LONG", "") not in ("", "0")
 #: Whether this is `make test-connectors`, which also runs the tests that are marked `connectors`.
 CONNECTORS = os.environ.get("PENSTOCK_CONNECTORS", "") not in ("", "0")
-#: Whether the tests that are marked `deep` are run, as in `make test-deep`.
-DEEP = LONG or os.environ.get("PENSTOCK_DEEP", "") not in ("", "0")
 
 
 def sized(usual: T, long: T) -> T:
