@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from penstock.dataflow.errors import ProtocolError
+from penstock.dataflow.errors import JobError, ProtocolError
+from penstock.runtime.control.framing import MAX_FRAME
 from penstock.runtime.control.packing import build, pack, unpack
 
 
@@ -542,9 +543,17 @@ def encode(message: Message) -> bytes:
     Raises:
         TypeError: if a field has a value of a type that cannot be sent.
         OverflowError: if an integer needs more than 64 bits.
+        JobError: if the message is too large for a frame.
     """
     values = [getattr(message, one.name) for one in fields(message)]
-    return pack([_NUMBERS[type(message)], *values])
+    data = pack([_NUMBERS[type(message)], *values])
+    if len(data) > MAX_FRAME:
+        # The receiver would only break the connection.
+        raise JobError(
+            f"a message {type(message).__name__} has {len(data):,} bytes, and the limit is "
+            f"{MAX_FRAME:,}"
+        )
+    return data
 
 
 def decode(data: bytes) -> Message:

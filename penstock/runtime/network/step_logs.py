@@ -20,7 +20,7 @@ already knows of the restart. Nothing here does I/O.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
@@ -44,6 +44,9 @@ Task = tuple[int, int]
 #: Times are milliseconds since the epoch.
 Step = list[Any]
 TAKEN, MARKED, FIRED, BARRIER, EVENT_TIME, RESULTS = range(6)
+#: The bytes after which the steps for a receiver continue in another frame, about. A receiver that
+#: gets no records may lack all results of requests since the last barrier.
+PART_BYTES = 1 << 24
 
 
 class StepLog:
@@ -135,20 +138,30 @@ class StepLogs:
             self._logs[task] = StepLog(self._snapshot, first)
         return self._logs[task]
 
-    def news(self, known: dict[Task, int]) -> bytes | None:
-        """Return the steps that a receiver does not know, packed; None if it knows all.
+    def news(self, known: dict[Task, int]) -> Iterator[bytes]:
+        """Yield the steps that a receiver does not know, packed, in parts of about `PART_BYTES`.
 
         Arguments:
             known: the number of steps of each task that were sent to the receiver, which are
                 updated.
         """
         news: list[Any] = []
+        size = 0
         for task, log in self._logs.items():
-            end = known.get(task, 0)
-            if end < log.end:
-                news.append([*task, log.snapshot, *log.after(end)])
-                known[task] = log.end
-        return pack(news) if news else None
+            if (begin := known.get(task, 0)) == log.end:
+                continue
+            first, steps = log.after(begin)
+            known[task], begin = log.end, 0
+            for end, step in enumerate(steps, 1):
+                size += _size(step)
+                if size >= PART_BYTES or end == len(steps):
+                    news.append([*task, log.snapshot, first + begin, steps[begin:end]])
+                    begin = end
+                if size >= PART_BYTES:
+                    yield pack(news)
+                    news, size = [], 0
+        if news:
+            yield pack(news)
 
     def learn(self, data: bytes) -> None:
         """Add the steps that another worker has sent.
@@ -234,9 +247,13 @@ class LoggingSender:
         self._sender.send_steps(data)
 
     def _send_steps(self) -> None:
-        steps = self._logs.news(self._known)
-        if steps is not None:
+        for steps in self._logs.news(self._known):
             self._sender.send_steps(steps)
+
+
+def _size(step: Step) -> int:
+    """Return about how many bytes a step takes."""
+    return 50 + (len(step[2]) if step[0] == RESULTS else 0)
 
 
 def element_of(step: Step) -> Watermark | WatermarkStatus:

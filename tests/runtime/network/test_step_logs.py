@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from penstock.dataflow.errors import ProtocolError
+from penstock.runtime.network import step_logs
 from penstock.runtime.network.elements import Barrier, Element
-from penstock.runtime.network.step_logs import BARRIER, TAKEN, LoggingSender, Step, StepLogs
+from penstock.runtime.network.step_logs import (
+    BARRIER,
+    RESULTS,
+    TAKEN,
+    LoggingSender,
+    Step,
+    StepLogs,
+)
 
 K, D = (1, 0), (2, 0)
 
@@ -81,6 +89,19 @@ def test_steps_that_come_on_two_ways_are_known_once():
         to_ways[number % 2].send_batch(b"", 1)
         senders[number % 2].send_batch(b"", 1)
     assert known(last, K) == [step(number) for number in range(4)]
+
+
+def test_many_bytes_of_steps_are_sent_in_parts(monkeypatch):
+    monkeypatch.setattr(step_logs, "PART_BYTES", 1_000)
+    (one, two), (wire,), (sender,) = chain(2)
+    steps = [[RESULTS, [0], bytes([number]) * 600, 1_000] for number in range(5)]
+    for number in range(5):
+        one.of(K).append(steps[number])
+        one.of(D).append(step(number))
+    sender.send_batch(b"", 1)
+    sender.send_batch(b"", 1)
+    assert wire.sent == ["steps", "steps", "steps", 1, 1]
+    assert known(two, K) == steps and known(two, D) == [step(number) for number in range(5)]
 
 
 def test_complete_snapshots_shorten_logs_everywhere():

@@ -17,8 +17,7 @@ class Worker:
         self.logs, self.known = StepLogs(snapshot), dict[tuple[int, int], int]()
 
     def send(self, to: Worker) -> None:
-        news = self.logs.news(self.known)
-        if news is not None:
+        for news in self.logs.news(self.known):
             to.logs.learn(news)
 
     def steps(self, snapshot: int = 0) -> tuple[int, list[Step]]:
@@ -103,7 +102,7 @@ def test_steps_behind_an_unknown_barrier_are_refused() -> None:
 def test_missing_steps_are_refused() -> None:
     workers = Three()
     workers.do(1)
-    workers.second.logs.news(workers.second.known)  # which is lost
+    list(workers.second.logs.news(workers.second.known))  # which are lost
     workers.do(2)
     workers.third.logs.of(TASK, 0)
     with pytest.raises(ProtocolError, match="step 1 follows step 0"):
