@@ -12,7 +12,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from penstock.cli import main
-from tests.processes.harness import PATIENCE, committed, compared, gone, wait_until
+from tests.processes.harness import PATIENCE, committed, compared, wait_until
 
 ENDLESS = """
 import sys
@@ -45,15 +45,22 @@ env.execute("sending")
 
 
 COUNTING = """
-import sys
+import sys, threading
+from pathlib import Path
 from penstock import FileSink, JsonLines, StreamExecutionEnvironment
 
-out, count = sys.argv[1], sys.argv[2]
+out, count, *gate = sys.argv[1:]
+
+def pair(i):
+    while gate and i == int(count) - 1 and not Path(gate[0]).exists():
+        threading.Event().wait(0.05)
+    return i, 1
+
 env = StreamExecutionEnvironment.get_execution_environment()
 env.enable_checkpointing(50)
 env.config.max_parallelism = 8
 numbers = env.from_generator(lambda i: i, None if count == "endless" else int(count), 1000)
-pairs = numbers.set_parallelism(1).map(lambda i: (i, 1)).set_parallelism(1)
+pairs = numbers.set_parallelism(1).map(pair).set_parallelism(1)
 keyed = pairs.key_by(lambda pair: pair[0] % 50)
 keyed.reduce(lambda a, b: (b[0], a[1] + b[1])).sink_to(FileSink(out, JsonLines()))
 env.execute("counting")
@@ -117,11 +124,15 @@ class Service:
         assert done.exit_code == code, done.output
         return done
 
-    def count(self, name, count="endless", *options):
-        """Submit a counting job, detached, with folders that begin with a name; return its id."""
+    def count(self, name, count="endless", *options, gate=None):
+        """Submit a counting job, detached, with folders that begin with a name; return its id.
+
+        Its last record waits for the file `gate`, if there is one. So the job has not ended before.
+        """
         options = ("--checkpoint-dir", f"{name}-ck", "--detach", *options)
+        words = [f"{name}-out", str(count), *([] if gate is None else [str(gate)])]
         with contextlib.chdir(self.root):
-            done = self._invoke("submit", "counting.py", *options, "--", f"{name}-out", str(count))
+            done = self._invoke("submit", "counting.py", *options, "--", *words)
         return done.stdout.split()[0]
 
     def begun(self, id):
@@ -190,8 +201,8 @@ class Service:
         # The jobs of a service that was killed have outlived it.
         for path in (self.home / "jobs").glob("*.json"):
             pid = json.loads(path.read_text())["pid"]
-            if pid is not None and not gone(pid) and is_jobmanager(pid):
-                os.kill(pid, signal.SIGKILL)
+            if pid is not None and is_jobmanager(pid):
+                kill(pid)
 
     def _command(self, *args):
         if args[0] not in ("run", "snapshots"):
@@ -200,5 +211,15 @@ class Service:
 
 
 def is_jobmanager(pid):
-    """Return whether a process is the JobManager of a service's job."""
-    return b"penstock.runtime.jobmanager." in Path(f"/proc/{pid}/cmdline").read_bytes()
+    """Return whether a process is the JobManager of a service's job, and has not ended."""
+    try:
+        return b"penstock.runtime.jobmanager." in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def kill(*pids):
+    """Kill processes, of which some may end by themselves when the first ones are killed."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

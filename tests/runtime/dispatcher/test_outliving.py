@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from penstock.cli import main
 from tests.processes.harness import PATIENCE, gone, wait_until
-from tests.runtime.dispatcher.service import Service
+from tests.runtime.dispatcher.service import Service, kill
 
 
 @pytest.fixture
@@ -90,8 +90,7 @@ def test_what_died_with_the_machine_starts_again_if_it_was_meant_to_run(service)
     service.call("submit", "job.py", "--detach", "--", "endless")
     lost = wait_until(lambda: service.job("4")["worker_pids"] and service.job("4"), "it runs")
     service.kill()
-    for pid in [*processes(running), *processes(lost)]:
-        os.kill(pid, signal.SIGKILL)
+    kill(*processes(running), *processes(lost))
     service.start()
     wait_until(lambda: service.job("1")["pid"] != running["pid"], "it starts again")
     states = {id: job["state"] for id, job in service.jobs().items()}
@@ -104,12 +103,15 @@ def test_what_died_with_the_machine_starts_again_if_it_was_meant_to_run(service)
 
 def test_what_ended_while_no_service_ran_is_known_to_the_next_one(service):
     service.start()
-    service.begun(service.count("a", 1500))
+    gate = service.root / "gate"
+    service.count("a", 1500, gate=gate)
     service.begun(service.count("b"))
+    wait_until(lambda: service.job("1")["worker_pids"], "the first job has workers")
     service.process.send_signal(signal.SIGTERM)
     assert service.process.wait(PATIENCE) == 0
     jobs = service.jobs()
-    assert not gone(jobs["2"]["pid"])
+    assert not any(gone(job["pid"]) for job in jobs.values())
+    gate.touch()
     # As when the machine is shut down.
     os.kill(jobs["2"]["pid"], signal.SIGTERM)
     wait_until(lambda: all(gone(job["pid"]) for job in jobs.values()), "both have ended")
@@ -160,7 +162,7 @@ def test_workers_of_single_tasks_are_counted(service, monkeypatch):
     with contextlib.chdir(service.root):
         graph = CliRunner().invoke(main, ["graph", "counting.py", "-p", "4", "--", "x", "9"])
     assert graph.output.startswith("workers: 5, one for each task   key groups: 8")
-    waiting = service.count("b", 3000, "-p", "4")
+    waiting = service.count("b", "endless", "-p", "4")
     reason = "it needs 5 slots (one for each task), and 1 of 5 slots are taken by job 1"
     job = service.job(waiting)
     assert (job["state"], job["waiting"], job["slots"]) == ("queued", reason, 5)
@@ -172,7 +174,7 @@ def test_workers_of_single_tasks_are_counted(service, monkeypatch):
     assert "with parallelism 2 (3 workers)" in service.here("rescale", waiting, "-p", "2")
     job = service.job(waiting)
     assert (job["slots"], len(job["worker_pids"])) == (3, 3)
-    wait_until(lambda: service.job(waiting)["state"] == "finished", "it has ended")
+    assert "is stopped" in service.here("cancel", waiting)
     assert service.lost_and_doubled("b") == (0, 0)
 
 

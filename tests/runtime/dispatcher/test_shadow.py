@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import threading
@@ -94,10 +95,19 @@ def shadow(service: Service, version: str, *options: str, code: int = 0):
 def descendants(pid: int) -> list[int]:
     """Return the processes that a process has started, and those that these have started."""
     found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            found += [child, *descendants(child)]
-    return found
+    # Processes and threads may end meanwhile.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += children(task)
+    return found + [one for child in found for one in descendants(child)]
+
+
+def children(task: Path) -> list[int]:
+    """Return the processes that a thread has started."""
+    try:
+        return [int(child) for child in (task / "children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def leftovers(service: Service) -> list[str]:
@@ -268,7 +278,11 @@ def test_a_shadow_run_takes_slots(service: Service):
     waiting = service.count("b", 100)
     reason = "it needs 1 slot, and 3 of 3 slots are taken by jobs 1, 1 (shadow run)"
     assert service.job(waiting)["waiting"] == reason
+    wait_until(lambda: len(descendants(comparing.pid)) >= 4, "the workers of the shadow run")
+    pids = descendants(comparing.pid)
     comparing.kill()
+    # Until then they may write into the folder that the next start of the job removes.
+    wait_until(lambda: all(map(gone, pids)), "the processes of the shadow run have ended")
     wait_until(lambda: service.job(waiting)["state"] == "finished", "its slots are free")
     service.call("restart", "1")
     require_exact(service)
