@@ -181,13 +181,15 @@ def test_killed_workers_do_not_remain_as_zombies(tmp_path: Path):
             case "running" if pids.get("restarted") is False:
                 pids["restarted"] = True
                 [(server, _)] = _children(pids["jobmanager"])
+                # The server may not have run since they were killed.
+                only = "only the new workers are children of the fork server"
+                wait_until(lambda: len(_children(server)) == 2, only)
                 states.extend(state for _, state in _children(server))
                 let_go(settings.gate)
 
     result = run(counting_job(settings), progress=listen)
     assert len(result.restarts) == 1
-    assert len(states) == 2, "only the new workers are children of the fork server"
-    assert "Z" not in states
+    assert len(states) == 2 and "Z" not in states
     _check(settings)
 
 

@@ -17,6 +17,7 @@ from penstock import JobError, StoreError, StreamExecutionEnvironment
 from penstock.connectors.staged_sink import Marker, SinkPlace, StagedSink, Target
 from penstock.connectors.staging_writer import sink_tag
 from penstock.dataflow.sink import WriterContext
+from penstock.snapshot.storage.store import Store
 from tests.processes.harness import (
     Killer,
     Settings,
@@ -92,7 +93,8 @@ def test_kills_in_any_phase_lose_and_double_nothing(tmp_path: Path, seed: int):
         rows = database.execute("SELECT * FROM pairs").fetchall()
         [marker] = database.execute("SELECT number FROM markers").fetchall()
     assert lost_and_doubled(rows, expected_words(settings)) == (0, 0)
-    assert marker[0] >= 6
+    newest = Store(settings.job).newest()
+    assert newest is not None and 0 < marker[0] <= newest.number
     # A run that died before its first snapshot was no part of this lineage.
     assert not list((settings.job / "staging").glob(f"{sink_tag(result.lineage, 'files')}-*"))
 
