@@ -8,6 +8,7 @@ remembered. They are operator state, so that a restored job emits the same types
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.columns.arrow_records import array_of_values, python_values
@@ -122,7 +123,11 @@ class AggregationResults:
 
 
 def _holds(array: pa.Array, keys: list[Any]) -> bool:
-    """Return whether an array holds keys as they are. Arrow makes texts of bytes, for example."""
+    """Return whether an array holds keys as they are.
+
+    Arrow makes texts of bytes, and floats of whole numbers, for example. Which types are known
+    depends on the snapshot from which the task was restored, and its rows must not.
+    """
     import pyarrow as pa
 
     kinds = set(map(type, keys)) - {type(None)}
@@ -130,7 +135,11 @@ def _holds(array: pa.Array, keys: list[Any]) -> bool:
         return True
     if kinds == {str} and (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         return True
-    return python_values(array) == keys
+    values = python_values(array)
+    numbers = kinds & {bool, int, float, Decimal}
+    # Whole numbers among others are written as these are. A single kind of number stays as it is.
+    wanted = numbers - {int} or numbers
+    return values == keys and (not numbers or set(map(type, values)) - {type(None)} <= wanted)
 
 
 def _common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
