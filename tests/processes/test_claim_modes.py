@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from penstock.dataflow.program import RunOptions, run_options
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store
 from tests.processes.harness import committed
+from tests.processes.parts import PartedSource, let_all_go
 
 
 def original(folder: Path) -> Path:
@@ -38,12 +40,23 @@ def run(folder: Path, resume: Path | None, claim: RecoveryClaimMode | None, reta
     env.get_checkpoint_config().set_checkpoint_storage_dir(folder / "job")
     env.set_in_process()
     env.config.retained = retained
-    words = env.from_generator(lambda i: "a", 300, 1000).uid("words")
+    source = PartedSource(folder / "gate", 2, lambda i: "a", 300, 1000)
+    words = env.from_source(source, None, "words").uid("words")
     words.key_by(lambda word: word).count().uid("count").sink_to(
         FileSink(folder / "out", JsonLines())
     ).uid("out")
-    place = None if resume is None else str(resume)
-    with run_options(RunOptions(resume=place, fork=resume is not None, claim_mode=claim)):
+    taken: list[int] = []
+
+    def let_go_after_two(event: dict[str, Any]) -> None:
+        """Let the other records come when the job has two snapshots of its own."""
+        if event["event"] == "snapshot":
+            taken.append(event["number"])
+            if len(taken) == 2:
+                let_all_go(folder / "gate")
+
+    place, fork = None if resume is None else str(resume), resume is not None
+    options = RunOptions(resume=place, fork=fork, claim_mode=claim, progress=let_go_after_two)
+    with run_options(options):
         return env.execute("counts")
 
 
