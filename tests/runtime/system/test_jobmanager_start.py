@@ -86,10 +86,12 @@ def test_a_fork_has_the_folder_the_output_and_the_limits_of_now(start, tmp_path)
     (tmp_path / "folder").mkdir()
     soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+    umask = os.umask(0o027)
     try:
         with (tmp_path / "log").open("wb") as log:
             fork = start(log, str(tmp_path / "folder"))
     finally:
+        os.umask(umask)
         resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
     wait_until(
         lambda: Path(f"/proc/{fork.pid}/cwd").readlink() == tmp_path / "folder", "its folder"
@@ -98,6 +100,8 @@ def test_a_fork_has_the_folder_the_output_and_the_limits_of_now(start, tmp_path)
     assert outputs == [tmp_path / "log"] * 2
     limits = Path(f"/proc/{fork.pid}/limits").read_text().splitlines()
     assert next(line for line in limits if "core file" in line).split()[4] == "0"
+    # Snapshots and output must not be readable to more users than the program wants.
+    assert "Umask:\t0027" in Path(f"/proc/{fork.pid}/status").read_text()
     fork.end()
 
 
