@@ -12,6 +12,7 @@ from penstock import (
     BroadcastProcessFunction,
     CheckpointedFunction,
     ListStateDescriptor,
+    MapFunction,
     MapStateDescriptor,
     StreamExecutionEnvironment,
 )
@@ -76,3 +77,26 @@ def test_operator_state_is_shown_with_its_elements(tmp_path: Path) -> None:
     numbers = [json.loads(line) for line in shown("state", tmp_path, "--json").splitlines()]
     found = sorted(e["value"] for e in numbers if e["state"] == "numbers")
     assert found == [1, 2, 3, 4, 5]
+
+
+class Draw(MapFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.random = runtime_context.get_random()
+
+    def map(self, value: int) -> int:
+        return self.random.getrandbits(8)
+
+
+def test_random_numbers_are_a_list_of_the_operator_that_draws(tmp_path: Path) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
+    env.set_in_process(True).enable_checkpointing(20)
+    env.get_checkpoint_config().set_checkpoint_storage_dir(str(tmp_path))
+    drawn = env.from_sequence(1, 5).map(Draw()).uid("draw").map(str).uid("text")
+    assert len(list(drawn.execute_and_collect())) == 5
+    assert "penstock.random_numbers (operator list, 2 entries)" in shown("show", tmp_path)
+    lines = shown("state", tmp_path, "--json", "--operator", "draw").splitlines()
+    entries = [json.loads(line) for line in lines]
+    assert [(entry["subtask"], entry["value"][:2]) for entry in entries] == [
+        (0, [0, 2]),
+        (1, [1, 2]),
+    ]

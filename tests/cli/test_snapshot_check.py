@@ -18,6 +18,7 @@ from penstock import KeyedProcessFunction, StreamExecutionEnvironment, ValueStat
 class Count(KeyedProcessFunction):
     def open(self, context):
         self.count = context.get_state(ValueStateDescriptor(sys.argv[1]))
+        self.random = context.get_random()
 
     def process_element(self, word, context):
         raise AssertionError("a record was processed")

@@ -46,7 +46,13 @@ OTHER_FILES = {
     "words.py",
 }
 #: Names that begin like a module: loggers, a file, and a module that is refused.
-NO_MODULES = {"penstock.jobmanager", "penstock.taskmanager", "penstock.toml", "penstock.table"}
+NO_MODULES = {
+    "penstock.jobmanager",
+    "penstock.random_numbers",
+    "penstock.table",
+    "penstock.taskmanager",
+    "penstock.toml",
+}
 #: Classes of other projects. Where the text names Flink nearby, its classes need no entry.
 OTHER_CLASSES = {"CalendarInterval", "QueryableState"}
 #: A page with columns of Flink's classes.

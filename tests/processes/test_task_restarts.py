@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import random
 import signal
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from penstock import (
     AsyncDataStream,
     AsyncFunction,
     FileSink,
+    FlatMapFunction,
     JsonLines,
     KeyedBroadcastProcessFunction,
+    MapFunction,
     MapStateDescriptor,
     RuntimeContext,
     StreamExecutionEnvironment,
@@ -129,6 +132,73 @@ def requests_job(settings: Settings) -> StreamExecutionEnvironment:
     return env
 
 
+class _Sample(FlatMapFunction):
+    """Keeps one record in three, with a random number, and notes how its numbers begin."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.random = runtime_context.get_random()
+        if runtime_context.get_attempt_number() == 0:
+            start = self.folder / f"start-{runtime_context.get_index_of_this_subtask()}"
+            if not start.exists():
+                start.write_bytes(pickle.dumps(self.random.getstate()))
+
+    def flat_map(self, value: int) -> Iterator[tuple[int, int]]:
+        if self.random.random() < 1 / 3:
+            yield value, self.random.randrange(1000)
+
+
+class _Draw(MapFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.random = runtime_context.get_random()
+
+    def map(self, value: tuple[int, int]) -> tuple[int, int, int]:
+        return *value, self.random.getrandbits(30)
+
+
+def random_job(settings: Settings) -> StreamExecutionEnvironment:
+    """A sample whose random numbers decide which task gets a record, once and again."""
+    env = counting_env(settings)
+    env.config.restart_scope = RestartScope.TASK
+    source = PartedSource(settings.gate, settings.parts, lambda i: i, settings.count, settings.rate)
+    numbers = env.from_source(source, None, "Source: Generator")
+    sample = numbers.flat_map(_Sample(settings.folder)).uid("sample")
+    drawn = sample.key_by(lambda pair: pair[1] % 5).map(_Draw()).uid("draw")
+    drawn.sink_to(FileSink(_drawn(settings), JsonLines())).uid("drawn")
+    again = drawn.key_by(lambda one: one[2] % 5).map(lambda one: one)
+    again.sink_to(FileSink(settings.output, JsonLines())).uid("files")
+    return env
+
+
+def whole_random_job(settings: Settings) -> StreamExecutionEnvironment:
+    """The same job, of which all tasks restart together."""
+    env = random_job(settings)
+    env.config.restart_scope = RestartScope.JOB
+    return env
+
+
+def _drawn(settings: Settings) -> Path:
+    return settings.folder / "drawn"
+
+
+def _check_random(settings: Settings) -> None:
+    """Compare the sample with one that is drawn without failures."""
+    wanted = set()
+    for subtask in range(settings.parallelism):
+        numbers = random.Random()
+        numbers.setstate(pickle.loads((settings.folder / f"start-{subtask}").read_bytes()))
+        for value in range(subtask, settings.count, settings.parallelism):
+            if numbers.random() < 1 / 3:
+                wanted.add((value, numbers.randrange(1000)))
+    seen = committed(settings.output)
+    assert compared(Counter((value, tag) for value, tag, _ in seen), wanted) == (0, 0)
+    # A task has drawn the last number, and another one behind it has got it.
+    assert sorted(seen) == sorted(committed(_drawn(settings)))
+    assert len({number for _, _, number in seen}) > 0.99 * len(seen)
+
+
 def _looped(settings: Settings) -> Path:
     return settings.folder / "looped"
 
@@ -137,6 +207,9 @@ def _check(settings: Settings, job: Job = tasks_job) -> None:
     if job is requests_job:
         answered = Counter(number for number, _ in committed(settings.output))
         assert compared(answered, {*range(settings.count)}) == (0, 0)
+        return
+    if job in (random_job, whole_random_job):
+        _check_random(settings)
         return
     assert lost_and_doubled(committed(settings.output), expected_words(settings)) == (0, 0)
     if job is loop_job:
@@ -147,8 +220,8 @@ def _check(settings: Settings, job: Job = tasks_job) -> None:
 
 @pytest.mark.parametrize(
     "job",
-    [tasks_job, two_keyed_job, broadcast_job, requests_job, loop_job],
-    ids=["one keyed", "two keyed", "broadcast state", "requests", "a loop"],
+    [tasks_job, two_keyed_job, broadcast_job, requests_job, random_job, loop_job],
+    ids=["one keyed", "two keyed", "broadcast state", "requests", "random numbers", "a loop"],
 )
 @pytest.mark.parametrize("seed", range(sized(1, 12)))
 def test_killed_workers_restart_with_those_upstream_and_lose_and_double_nothing(
@@ -172,6 +245,15 @@ def test_single_tasks_and_whole_jobs_restart_in_turns_and_lose_and_double_nothin
     run_to_the_end(settings, killer, job=tasks_job)
     assert len(killer.killed) >= 6, f"seed {seed}"
     _check(settings)
+
+
+def test_a_restarted_job_draws_the_same_sample(tmp_path):
+    settings = Settings(tmp_path, 20_000, interval_ms=30, parts=7)
+    targets = ("worker", "jobmanager", "both")
+    killer = Killer(random.Random(1), 6, targets, gate=settings.gate)
+    run_to_the_end(settings, killer, job=whole_random_job)
+    assert len(killer.killed) >= 6
+    _check(settings, whole_random_job)
 
 
 class _KillsOne:
@@ -232,6 +314,8 @@ def test_a_sink_that_leaves_output_open_restarts_with_all_subtasks(tmp_path):
         (two_keyed_job, 3, {0, 1, 3}),
         (broadcast_job, 3, {0, 1, 3}),
         (requests_job, 3, {0, 1, 3}),
+        (random_job, 1, {1}),
+        (random_job, 3, {0, 1, 3}),
         (loop_job, 1, {1}),
         (loop_job, 3, {0, 1, 3}),
         (loop_job, 4, {0, 1, 4, 5}),
@@ -242,6 +326,8 @@ def test_a_sink_that_leaves_output_open_restarts_with_all_subtasks(tmp_path):
         "a keyed task in the middle",
         "broadcast state",
         "requests",
+        "a source with random numbers",
+        "a keyed task with random numbers",
         "a source of a loop",
         "a keyed task beside a loop",
         "a task of a loop",

@@ -40,6 +40,7 @@ from penstock.connectors.enumerators import SubtaskEnumerator
 from penstock.dataflow.config.restart_scope import RestartScope
 from penstock.dataflow.source import SplitEnumerator
 from penstock.runtime.jobmanager.attempt.task_restarts import TaskRestarts
+from penstock.runtime.operators.state.random_numbers import RandomNumbers
 from penstock.runtime.task.activities.repeatable import RepeatableResults
 from penstock.runtime.task.task_steps import TaskSteps
 from penstock.testing.simulation import Fault, Schedule, Simulation
@@ -162,6 +163,7 @@ KINDS: dict[str, Build] = {
     "keyed state of all kinds": _shape("states"),
     "timers": _shape("timers"),
     "event timers": _shape("event timers"),
+    "random numbers": _shape("random numbers"),
     "requests in flight": _shape("requests"),
     "two inputs": _two_inputs,
     "keyed broadcast state": keyed_broadcast_state,
@@ -232,6 +234,13 @@ def test_tasks_that_restart_lose_and_double_nothing(kind: str) -> None:
     assert happened[SINGLE] >= 3, happened
 
 
+def test_random_numbers_that_do_not_come_again_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the tests with random numbers would prove nothing."""
+    monkeypatch.setattr(RandomNumbers, "save", lambda self: None)
+    with pytest.raises(AssertionError, match="seed"):
+        kill_workers(simulation_of(_shape("random numbers")), lambda happened: True)
+
+
 #: What a task in the middle may do, with tasks behind it that continue.
 IN_THE_MIDDLE = (
     "requests",
@@ -244,6 +253,7 @@ IN_THE_MIDDLE = (
     "sessions",
     "sliding",
     "purged",
+    "random numbers",
     "side outputs",
     "keyed broadcast state",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import overload
@@ -106,6 +107,34 @@ class RuntimeContext(KeyedStateStore):
 
         A function makes its metrics in `open`, for example
         `self.invalid = runtime_context.get_metrics_group().counter("invalid")`.
+        """
+
+    @abstractmethod
+    def get_random(self) -> random.Random:
+        """Return the random numbers of the operator in this subtask. (Flink has none.)
+
+        Call it in `open`, and keep the generator. Its state is part of each snapshot. So after a
+        failure, the function draws the same numbers for the same records again, if the records of
+        the subtask have the same order. Each operator and each subtask has a generator of its own,
+        and each run of a job has other numbers. If the parallelism of the operator changes, its
+        subtasks begin with new generators.
+
+        Only these functions have no generator: those that send requests, key selectors and
+        partitioners.
+
+        Raises:
+            GraphError: if the function has no generator, or if it asks for it while it processes
+                records.
+
+        Examples:
+            >>> class Sample(FilterFunction):
+            ...     def open(self, runtime_context):
+            ...         self.random = runtime_context.get_random()
+            ...     def filter(self, value):
+            ...         return self.random.random() < 0.5
+            >>> kept = list(env.from_sequence(1, 1000).filter(Sample()).execute_and_collect())
+            >>> 300 < len(kept) < 700
+            True
         """
 
     def get_job_parameters(self) -> Mapping[str, str]:

@@ -87,12 +87,12 @@ class FirstOfKey(FilterFunction):
 class RandomSample(FilterFunction, CheckpointedFunction):
     """Keeps each record with a probability.
 
-    Each snapshot contains the state of the random number generator. So a seed gives the same sample
-    even after a failure, if the records of each subtask have the same order.
+    Each snapshot contains the state of the random number generator. So the sample is the same even
+    after a failure, if the records of each subtask have the same order.
 
     Arguments:
         fraction: the probability, from 0 to 1.
-        seed: the seed of the random numbers. With None, each run has a different one.
+        seed: the seed of the random numbers. With None, they are those of the operator's context.
     """
 
     def __init__(self, fraction: float, seed: int | None) -> None:
@@ -101,7 +101,9 @@ class RandomSample(FilterFunction, CheckpointedFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Seed the random numbers of the subtask, unless they were restored."""
-        if self._seed is not None and not self._restored:
+        if self._seed is None:
+            self._random = runtime_context.get_random()
+        elif not self._restored:
             self._random.seed(f"{self._seed} {runtime_context.get_index_of_this_subtask()}")
 
     def filter(self, value: object) -> bool:

@@ -299,7 +299,7 @@ class _States:
             self._codec,
             backend if info.spec.keyed else None,
             operator.side_outputs,
-            lists if info.has_operator_state else None,
+            lists,
             job_parameters=self._code.config.job_parameters,
             inputs=input_names(self._code.graph, info.id),
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from penstock.dataflow.errors import GraphError
 from penstock.dataflow.metrics import MetricGroup
 from penstock.dataflow.state import (
     AggregatingState,
@@ -24,6 +26,7 @@ from penstock.dataflow.state import (
 from penstock.dataflow.time.watermark import MIN_WATERMARK, NO_TIMESTAMP
 from penstock.dataflow.types.hash_probe import HashProbe
 from penstock.runtime.operators.state import NO_KEY, KeyScope, StateStore
+from penstock.runtime.operators.state.random_numbers import RandomNumbers
 from penstock.runtime.operators.time.operator_timers import OperatorTimers
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.system.wall_clock import wall_clock_of_machine
@@ -50,6 +53,7 @@ class OperatorContext(RuntimeContext):
         inputs: the names of the operators whose records the operator reads, for error messages.
         metrics: the metrics of the operator in this subtask. None makes a new group.
         restored_states: the names of the keyed states of the operator in the restored snapshot.
+        run: identifies the run of the job, for its random numbers.
     """
 
     def __init__(
@@ -69,7 +73,17 @@ class OperatorContext(RuntimeContext):
         inputs: Sequence[str] = (),
         metrics: MetricGroup | None = None,
         restored_states: Set[str] = frozenset(),
+        run: str = "",
     ) -> None:
+        self._run = run
+        #: The random numbers of the function; None until it asks for them.
+        self.random_numbers: RandomNumbers | None = None
+        #: Why the function has no random numbers; "" if it has.
+        self._no_random = (
+            "key selectors and partitioners must always return the same for a record"
+            if operator_state is None
+            else ""
+        )
         self.inputs = inputs
         self.restored_states = restored_states
         self.name, self.uid = name, uid
@@ -146,6 +160,35 @@ class OperatorContext(RuntimeContext):
     def get_metrics_group(self) -> MetricGroup:
         """Return the metrics of the operator in this subtask."""
         return self.metrics
+
+    def get_random(self) -> random.Random:
+        """Return the random numbers of the operator in this subtask."""
+        if self.random_numbers is None:
+            self.random_numbers = self._create_random_numbers()
+        return self.random_numbers.generator
+
+    def _create_random_numbers(self) -> RandomNumbers:
+        if self._no_random:
+            raise GraphError(
+                f"operator {self.name!r} has no random numbers here: {self._no_random}. Draw in a "
+                f"map in front of it, and put the number into the record"
+            )
+        backend = self.operator_state
+        assert backend is not None
+        if not backend.is_opening:
+            raise GraphError(
+                f"operator {self.name!r} called get_random while it ran: call it in open, and keep "
+                f"the generator"
+            )
+        place = f"{self.subtask}/{self.parallelism}"
+        # After a change of the parallelism, the numbers from the start would come again without
+        # the number of the snapshot.
+        seed = f"{self._run} {self.uid} {place} {backend.restored_from or 0}"
+        return RandomNumbers(backend, self.subtask, self.parallelism, seed)
+
+    def refuse_random_numbers(self, reason: str) -> None:
+        """Let `get_random` raise an error, because the function must not draw random numbers."""
+        self._no_random = reason
 
     def get_job_parameters(self) -> Mapping[str, str]:
         """Return the parameters of the job."""

@@ -54,6 +54,9 @@ class System:
         runnable: returns the number of other trio tasks that could run now.
         wall_clock: returns the time of day, in milliseconds since the epoch. It is virtual in a
             simulation.
+        run: identifies the run of a job, for the random numbers of its functions. It is the same
+            for all runs of a simulation, whose output is compared. With "", the lineage of the
+            run's snapshots identifies it.
     """
 
     clock: Callable[[], float]
@@ -72,6 +75,7 @@ class System:
     workers_start_together: bool = False
     runnable: Callable[[], int] = _runnable_tasks
     wall_clock: Callable[[], int] = wall_clock_of_machine
+    run: str = ""
 
 
 def real_system(

@@ -25,12 +25,7 @@ from penstock.snapshot.coordination.state_compatibility import (
     compare_states,
     kinds_of_operator_states,
 )
-from penstock.snapshot.metadata.handles import (
-    EventTimeState,
-    KeyedHandle,
-    OperatorHandle,
-    StateMode,
-)
+from penstock.snapshot.metadata.handles import EventTimeState, KeyedHandle, OperatorHandle
 from penstock.snapshot.state import KeyedBackend
 from penstock.snapshot.state.operator_state import (
     OperatorStateBackend,
@@ -59,9 +54,6 @@ class StateRestorer:
         self._descriptor = descriptor
         self._handles = descriptor.restored_handles
         self._allow_dropped = descriptor.allow_dropped
-        #: The operator states of operators that have none any more: for each uid, the mode of each
-        #: state that has elements.
-        self._without_operator_state: dict[str, dict[str, StateMode]] = {}
         self._rescaled = {
             handle.uid
             for restored in self._handles.values()
@@ -179,11 +171,11 @@ class StateRestorer:
         """
         for operator in task.chain.operators:
             context = operator.context
-            found = _Unrequested(self._without_operator_state.get(context.uid, {}))
+            found = _Unrequested()
             if context.backend is not None:
                 found.add_keyed(context.backend)
-            if context.operator_state is not None:
-                found.add_operator_state(context.operator_state)
+            assert context.operator_state is not None
+            found.add_operator_state(context.operator_state)
             differences = compare_states(context.uid, context.name, found.gone, found.new)
             require_compatible(differences, allow_dropped=self._allow_dropped)
             found.drop()
@@ -193,15 +185,7 @@ class StateRestorer:
     ) -> None:
         for operator in task.chain.operators:
             context = operator.context
-            if context.operator_state is None:
-                self._without_operator_state[context.uid] = {
-                    state.name: state.mode
-                    for _, handle in handles.get(context.uid, [])
-                    if handle.operator_state is not None
-                    for state in handle.operator_state.states
-                    if state.elements
-                }
-                continue
+            assert context.operator_state is not None
             before: dict[int, list[PackedState]] = {}
             for folder, handle in handles.get(context.uid, []):
                 if handle.operator_state is not None:
@@ -231,16 +215,11 @@ class StateRestorer:
 
 
 class _Unrequested:
-    """The restored states of an operator that it has not requested, and its new states.
+    """The restored states of an operator that it has not requested, and its new states."""
 
-    Arguments:
-        modes: the mode of each operator state that is dropped because the operator no longer has
-            state.
-    """
-
-    def __init__(self, modes: dict[str, StateMode]) -> None:
+    def __init__(self) -> None:
         #: The kind of each state that is gone, keyed by name. (Operator states have other kinds.)
-        self.gone = kinds_of_operator_states(modes)
+        self.gone: dict[str, str] = {}
         #: The kind of each new state.
         self.new: dict[str, str] = {}
         self._drops: list[Callable[[], None]] = []

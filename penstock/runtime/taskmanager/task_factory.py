@@ -372,11 +372,10 @@ class TaskFactory:
 
     def _operator(self, node: ChainedOperator, parts: _TaskParts) -> RunningOperator:
         info = node.operator
-        backend, operator_state = None, None
-        if info.has_operator_state:
-            operator_state = OperatorStateBackend(
-                info.name, self._descriptor.codec, self._descriptor.restored
-            )
+        backend = None
+        operator_state = OperatorStateBackend(
+            info.name, self._descriptor.codec, self._descriptor.restored
+        )
         if info.spec.keyed:
             backend = parts.backends[info.uid] = self._backend(info, parts)
         context = self._context(info, parts, backend, operator_state)
@@ -422,6 +421,7 @@ class TaskFactory:
             input_names(self._descriptor.code.graph, info.id),
             metrics or MetricGroup(scope, self._system.clock),
             self._descriptor.restored_states.get(info.uid, frozenset()),
+            self._system.run or self._descriptor.lineage,
         )
 
     def _sink_writer(self, info: OperatorInfo, sink: Sink, metrics: MetricGroup) -> SinkWriter:

@@ -35,6 +35,8 @@ from penstock.snapshot.storage.filesystem.durable_files import write_file
 from penstock.snapshot.storage.filesystem.file_errors import raising_store_error
 
 _LENGTH = struct.Struct(">I")
+#: The name of the list state with the random numbers of an operator.
+RANDOM_NUMBERS = "penstock.random_numbers"
 
 
 @dataclass(frozen=True)
@@ -305,12 +307,15 @@ class OperatorStateBackend:
     def end_opening(self) -> tuple[dict[str, StateMode], dict[str, StateMode]]:
         """Return which restored states are gone, and which states are new, with their modes.
 
-        Call this when the function has requested its states, and before its first record.
+        Call this when the function has requested its states, and before its first record. An
+        operator that no longer draws random numbers loses nothing, so their state is dropped.
         """
         self._is_opening = False
+        if RANDOM_NUMBERS in self._restored:
+            self.drop(RANDOM_NUMBERS)
         gone = {name: one.mode for name, one in self._restored.items() if one.elements}
-        modes = self._modes.items()
-        return gone, {name: mode for name, mode in modes if name not in self._before}
+        old = self._before | {RANDOM_NUMBERS}
+        return gone, {name: mode for name, mode in self._modes.items() if name not in old}
 
     def drop(self, name: str) -> None:
         """Remove a restored state that the function has not requested."""
@@ -324,6 +329,11 @@ class OperatorStateBackend:
     def set_version(self, name: str, version: int) -> None:
         """Declare the version of the values of a state from now on."""
         self._versions[name] = version
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether the function may still request states for the first time."""
+        return self._is_opening
 
     @property
     def modes(self) -> dict[str, StateMode]:

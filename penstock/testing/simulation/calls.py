@@ -14,10 +14,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from penstock.runtime.operators.state.random_numbers import OperatorRandom
+
 _CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"}
+_ADVICE = " (after a failure, RuntimeContext.get_random() gives the same numbers again)"
 _NAMES: dict[Any, str] = {
     **{getattr(time, name): f"a clock, time.{name}()" for name in _CLOCKS},
-    os.urandom: "randomness of the system, os.urandom()",
+    os.urandom: f"randomness of the system, os.urandom(){_ADVICE}",
 }
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<frozen")
 _PACKAGE = str(Path(__file__).parents[2])
@@ -59,7 +62,7 @@ def _described(function: Any) -> str | None:
     if isinstance(owner, type) and issubclass(owner, datetime.date) and name in _READS_CLOCK:
         return f"a clock, {owner.__name__}.{name}()"
     if isinstance(owner, random.Random) and name in ("random", "getrandbits"):
-        return "random numbers"
+        return None if isinstance(owner, OperatorRandom) else f"random numbers{_ADVICE}"
     if isinstance(owner, socket.socket) and name == "connect":
         return "a request to another system"
     return None

@@ -261,6 +261,7 @@ class Machine:
             processor=WholeProcessor(trio.current_time),
             start_heartbeat=lambda spec: self.nursery.start_soon(self._heartbeat, process, spec),
             wall_clock=lambda: EPOCH_MS + process.clock_ahead_ms + int(trio.current_time() * 1000),
+            run="simulation",
         )
 
     async def _heartbeat(self, process: Process, spec: WorkerSpec) -> None:

@@ -209,7 +209,8 @@ class Simulation:
                 report.causes.append(
                     "the output depends on the order of records of different channels, splits or "
                     "subtasks, which is another after each failure. Order them by event time, or "
-                    "let the function give the same result in any order"
+                    "let the function give the same result in any order. This order also decides "
+                    "which of the numbers of get_random() a record gets"
                 )
                 break
 

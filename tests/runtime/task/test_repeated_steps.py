@@ -18,6 +18,7 @@ from penstock import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
+    MapFunction,
     MapStateDescriptor,
     OutputTag,
     ProcessFunction,
@@ -241,6 +242,32 @@ class AtWatermarks(ProcessFunction):
         yield value, ctx.timestamp(), timers.current_watermark(), timers.current_processing_time()
 
 
+class Drawing(KeyedProcessFunction):
+    """Draws random numbers for records, and when timers fire."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.random = context.get_random()
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        timers = ctx.timer_service()
+        timers.register_event_time_timer(ctx.timestamp() // 10 * 10 + 30)
+        timers.register_processing_time_timer(timers.current_processing_time() // 10 * 10 + 20)
+        yield from [(value, self.random.gauss(0, 1))] * self.random.randrange(3)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        yield ctx.get_current_key(), timestamp, self.random.random()
+
+
+class DrawingAgain(MapFunction):
+    """Draws a random number for each record, without keys."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.random = context.get_random()
+
+    def map(self, value: Any) -> Any:
+        return value, self.random.random()
+
+
 class KeyedRules(KeyedBroadcastProcessFunction):
     """Does the same with keyed state, all of which a rule lists and changes."""
 
@@ -415,6 +442,9 @@ ONE_INPUT: dict[str, Build] = {
         .with_timestamp_assigner(lambda record, time: time + record[1] % 3)
         .with_idleness(30)
     ),
+    "random numbers": lambda s: [
+        s.key_by(key_of).process(Drawing()).map(DrawingAgain()).map(DrawingAgain())
+    ],
     "no watermarks, idle": marked(WatermarkStrategy.no_watermarks().with_idleness(30)),
     "count windows": lambda s: [s.key_by(key_of).count_window(3, 2).process(All())],
     "time to live": lambda s: [s.key_by(key_of).process(Expiring(ttl().build()))],

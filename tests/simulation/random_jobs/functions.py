@@ -6,19 +6,27 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.dataflow.functions import KeyedProcessFunction, ProcessFunction, RuntimeContext
+from penstock.dataflow.functions import (
+    KeyedProcessFunction,
+    MapFunction,
+    ProcessFunction,
+    RuntimeContext,
+)
 from penstock.dataflow.output_tag import OutputTag
-from penstock.dataflow.state import ValueStateDescriptor
+from penstock.dataflow.state import ListStateDescriptor, ValueStateDescriptor
 
 __all__ = [
     "LARGE",
     "Count",
     "CountToTheEnd",
+    "Draw",
     "Hop",
     "HopLater",
     "HopToTheEnd",
     "Later",
     "LaterByWatermark",
+    "NewNumbers",
+    "SameNumbers",
     "Split",
     "visits",
 ]
@@ -160,6 +168,43 @@ class Split(ProcessFunction):
             yield LARGE, value
         else:
             yield value
+
+
+class Draw(MapFunction):
+    """Gives each number a random one."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.random = context.get_random()
+
+    def map(self, value: Any) -> tuple[str, int, int]:
+        return "drawn", value, self.random.getrandbits(60)
+
+
+class NewNumbers(KeyedProcessFunction):
+    """Passes on what was drawn, and says so if a random number comes twice for a key."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.seen = context.get_list_state(ListStateDescriptor("seen"))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        _, number, drawn = value
+        yield "twice" if drawn in (self.seen.get() or ()) else "passed", number, drawn
+        self.seen.add(drawn)
+
+
+class SameNumbers(KeyedProcessFunction):
+    """Gets what was drawn for a number on two ways, and emits the number if both agree."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.seen = context.get_list_state(ListStateDescriptor("seen"))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        way, number, drawn = value
+        if any(one[0] != way and one[1:] == [number, drawn] for one in self.seen.get() or ()):
+            yield "agreed", number
+        if way == "twice":
+            yield value
+        self.seen.add([way, number, drawn])
 
 
 def _delay(value: Any) -> int:

@@ -20,12 +20,15 @@ from tests.simulation.random_jobs.functions import (
     LARGE,
     Count,
     CountToTheEnd,
+    Draw,
     Hop,
     HopByWatermark,
     HopLater,
     HopToTheEnd,
     Later,
     LaterByWatermark,
+    NewNumbers,
+    SameNumbers,
     Split,
     visits,
 )
@@ -296,6 +299,17 @@ def _operator_list(
     return stream.rebalance().process(Hold()).uid("hold")
 
 
+def _random_numbers(
+    env: StreamExecutionEnvironment, stream: DataStream, choices: Choices
+) -> DataStream:
+    """Random numbers that decide which tasks get them, and come together on two ways."""
+    keys = choices.keys
+    drawn = stream.key_by(lambda i: i % keys).map(Draw()).uid("draw")
+    passed = drawn.key_by(lambda one: one[2] % keys).process(NewNumbers()).uid("new numbers")
+    both = drawn.union(passed).key_by(lambda one: one[1] % keys)
+    return both.process(SameNumbers()).uid("same numbers")
+
+
 def _counts(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
     return _upto(Counter(i % choices.keys for i in inputs), hook=False)
 
@@ -357,6 +371,10 @@ def _seen_and_own(inputs: Sequence[int], choices: Choices, parallelism: int) -> 
 
 def _held(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
     return Counter(("held", i, 0) for i in inputs)
+
+
+def _agreed(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    return Counter(("agreed", i) for i in inputs)
 
 
 def _both_ways(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
@@ -475,6 +493,7 @@ SHAPES = {
     "event time batched request loop": Shape(
         async_functions.batched_event_time_loop, _visited_later, looped=True, weight=3
     ),
+    "random numbers": Shape(_random_numbers, _agreed, weight=3),
     "tumbling": Shape(_tumbling, _members),
     "sessions": Shape(_sessions, _members),
     "sliding": Shape(_sliding, _in_windows, source_times=None),

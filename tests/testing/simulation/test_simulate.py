@@ -20,6 +20,7 @@ from penstock import (
     FileSink,
     JsonLines,
     KeyedProcessFunction,
+    MapFunction,
     ReduceFunction,
     StreamExecutionEnvironment,
     Time,
@@ -30,7 +31,7 @@ from penstock import (
 from penstock.connectors import GeneratorSource
 from penstock.dataflow.errors import GraphError
 from penstock.runtime.taskmanager.state_restorer import StateRestorer
-from penstock.testing.simulation import Schedule, Simulation, simulate
+from penstock.testing.simulation import DEFAULT_FAULTS, Schedule, Simulation, simulate
 from penstock.testing.simulation.simulation import captured
 from tests.sizes import sized
 
@@ -197,8 +198,14 @@ def divided(words: DataStream) -> Any:
     ("build", "said"),
     [
         (lambda words: words.map(lambda word: (word, time.time())), r"a clock, time\.time\(\)"),
-        (lambda words: words.map(lambda word: (word, random.random())), "random numbers"),
-        (lambda words: words.map(lambda word: (word, os.urandom(8))), r"os\.urandom\(\)"),
+        (
+            lambda words: words.map(lambda word: (word, random.random())),
+            r"random numbers \(after a failure, RuntimeContext\.get_random\(\) gives the same",
+        ),
+        (
+            lambda words: words.map(lambda word: (word, os.urandom(8))),
+            r"os\.urandom\(\) \(after a failure, RuntimeContext\.get_random\(\) gives the same",
+        ),
         (
             lambda words: (
                 words.rebalance()
@@ -223,6 +230,39 @@ def test_programs_that_are_wrong_without_faults_are_named(build: Any, said: str)
     assert re.search(said, text), text
     if "time" in said or "random" in said:
         assert Path(__file__).name in text
+
+
+class DrawNumber(MapFunction):
+    def open(self, context: Any) -> None:
+        self.random = context.get_random()
+
+    def map(self, value: str) -> Any:
+        return value, self.random.random()
+
+
+def test_random_numbers_of_the_context_are_right():
+    """They come again after each failure, also if there was no snapshot yet."""
+    drawing = program(lambda words: words.map(DrawNumber()).sink_to(FileSink("out")), 1)
+    # Another parallelism has other numbers.
+    kinds = [kind for kind in DEFAULT_FAULTS if kind != "rescale"]
+    report = simulate(drawing, seeds=SEEDS, faults=kinds)
+    report.require_right()
+    assert report.happened["restarts"] and report.happened["resumes"], report.happened
+
+
+def test_random_numbers_of_the_context_are_not_said_to_differ():
+    """If the program is not deterministic, they are not the cause."""
+
+    def build(words: DataStream) -> None:
+        words.map(DrawNumber()).map(lambda pair: (pair, time.time())).sink_to(FileSink("out"))
+
+    text = str(simulate(program(build, 1), seeds=1))
+    assert "a clock, time.time()" in text and "random numbers" not in text
+
+
+def test_the_order_decides_which_number_a_record_gets():
+    drawing = program(lambda words: words.rebalance().map(DrawNumber()).sink_to(FileSink("out")))
+    assert "which of the numbers of get_random() a record gets" in str(simulate(drawing, seeds=1))
 
 
 def test_an_error_of_the_program_comes_with_its_traceback():

@@ -87,6 +87,7 @@ class AsyncWaitOperator(RunningOperator):
         self._of_error = predicate.exception_predicate()
         self._queue: RequestQueue = OrderedQueue() if operation.ordered else UnorderedQueue()
         self._shared = SharedResults(batching.cache) if batching.cache is not None else None
+        context.refuse_random_numbers("requests overlap, so it is not determined which draws first")
         self._timers = CallTimers(operation.timeout_ms)
         self._pacer = CallPacer.of_subtask(batching, context.parallelism)
         # Each call of `ordered_wait` has one record, so its metrics would show nothing new.

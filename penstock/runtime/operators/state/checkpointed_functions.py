@@ -79,4 +79,6 @@ def capture_operator_state(
     checkpointed = checkpointed_function(function)
     if checkpointed is not None:
         checkpointed.snapshot_state(_SnapshotContext(number, timestamp))
+    if context.random_numbers is not None:
+        context.random_numbers.save()
     return None if context.operator_state is None else context.operator_state.capture()

@@ -57,9 +57,6 @@ class StateCapture:
         #: Whether functions were not yet examined for data outside of their state. One look is
         #: enough for an endless job; another one follows when the task is closed.
         self._unexamined = True
-        self._with_operator_state = [
-            operator for operator in chain.operators if operator.context.operator_state is not None
-        ]
 
     def capture(self, number: int, kind: SnapshotKind, aligned_seconds: float) -> TaskSnapshot:
         """Capture the state of the task now, and return it as a task snapshot.
@@ -114,7 +111,7 @@ class StateCapture:
         return snapshot
 
     def _capture_operator_state(self, snapshot: TaskSnapshot) -> None:
-        for operator in self._with_operator_state:
+        for operator in self._chain.operators:
             operator_at_work.set(operator.context)
             try:
                 captured = operator.capture_operator_state(snapshot.number, self._wall_ms())
