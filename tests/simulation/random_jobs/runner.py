@@ -257,7 +257,8 @@ class _Case(SimulatedCluster):
     def is_over(self, run: SimulatedRun, last: bool) -> bool:
         """Return whether the job is over; draw how the program differs in the next run."""
         result, outcome = self.result, run.outcome
-        if self._mode == "at least once" and run.failed:
+        # A failure while the job is being stopped ends it without a restart.
+        if self._mode == "at least once" and (run.failed or isinstance(outcome, PenstockError)):
             result.repeats = True
         if run.hung:
             result.hung = True
