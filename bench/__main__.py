@@ -32,7 +32,7 @@ from bench.nexmark.queries import QUERIES as NEXMARK_QUERIES
 from bench.paper import evaluation as paper
 from bench.paper import report as paper_report
 from bench.snapshots import checkpoint, data, recovery
-from bench.throughput import columns, cycles, limit, scaling, spark, wordcount
+from bench.throughput import columns, cycles, limit, scaling, scaling_report, spark, wordcount
 from bench.time import state, windows
 from penstock import PenstockError
 
@@ -288,11 +288,23 @@ def _nexmark(
 @main.command("scaling")
 @click.option("--record-hops", default=20_000_000, help="Records of a run, times its hops.")
 @click.option("--rounds", default=3, help="Of all jobs; medians are quoted.")
+@click.option(
+    "--results", type=click.Path(file_okay=False), help="Keep the figures here, with a plot."
+)
 @_common
-def _scaling(record_hops: int, rounds: int, folder: str | None, as_json: bool) -> None:
-    """Processor time of a record by the number of hops and of workers, starts and recovery."""
-    del folder  # the jobs write nothing
-    _show(as_json, lambda say: scaling.measure(record_hops, rounds, say=say))
+def _scaling(
+    record_hops: int, rounds: int, results: str | None, folder: str | None, as_json: bool
+) -> None:
+    """Processor time of a record by hops, workers and state size; starts and recovery."""
+    del folder  # most of the jobs write nothing
+
+    def measured(say: Say) -> Figures:
+        figures = scaling.measure(record_hops, rounds, say=say)
+        if results is not None:
+            scaling_report.keep(figures, Path(results))
+        return figures
+
+    _show(as_json, measured)
 
 
 @main.command("startup")
@@ -447,6 +459,7 @@ def _plot(results: str) -> None:
     """Draw plots and write tables again from the figures that are kept."""
     try:
         written = checkmate_report.draw_again(Path(results))
+        written += scaling_report.draw_again(Path(results))
         if not written or (Path(results) / "paper.json").exists():
             written += paper_report.redraw(Path(results))
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""`scaling`: processor time of a record through keyed hops, by the number of hops and of workers.
+"""`scaling`: processor time of a record by the number of hops and of workers, and by state size.
 
 The job reads whole numbers, sends them through keyed hops that do nothing, and drops them. A run
 with few records measures what starting and stopping takes, and is subtracted.
@@ -8,6 +8,8 @@ with few records measures what starting and stopping takes, and is subtracted.
 * The same beside two busy processes: `cpu_us_per_hop_busy`, `cpu_per_hop_ratio_64_to_2_busy`.
 * `cpu_us_per_record`: microseconds for a record through two hops, by the number of workers.
   `cpu_per_record_ratio_p16_to_p2` divides that of 16 workers by that of two.
+* `cpu_us_per_update`: microseconds of one worker for an update of a value of 1 kB, by the megabytes
+  of its state, with `memory_mb` of memory for it (the job of `state`, with a snapshot each second).
 * `start_cpu_seconds`: the processor time to start and stop, by the number of workers.
 * `start_seconds_p32`, `descriptors_p32`, `pss_mb_per_worker_p32`: what starting takes
   (`startup.py`), also with two workers.
@@ -37,6 +39,7 @@ from bench.common.harness import (
 )
 from bench.common.processors import seconds_of_children
 from bench.snapshots import recovery
+from bench.time import state
 from penstock import SinkFunction, StreamExecutionEnvironment
 
 __all__ = ["HOPS", "WIDTHS", "measure"]
@@ -45,6 +48,8 @@ __all__ = ["HOPS", "WIDTHS", "measure"]
 HOPS, WIDTHS = (2, 4, 8, 16, 32, 64), (2, 4, 8, 16)
 WIDE_HOPS, BUSY_PROCESSES = 2, 2
 STARTED, KILLS = (2, 32), 5
+#: The megabytes of state.
+SIZES = (2, 8, 32, 128)
 #: With more hops there are fewer records, so that each run processes about as many record hops.
 FEWEST_RECORDS, STARTING_RECORDS = 100_000, 1_000
 
@@ -62,6 +67,7 @@ def measure(
     hops: Sequence[int] = HOPS,
     widths: Sequence[int] = WIDTHS,
     started: Sequence[int] = STARTED,
+    sizes: Sequence[int] = SIZES,
     kills: int = KILLS,
     say: Say = print,
 ) -> Figures:
@@ -73,6 +79,7 @@ def measure(
         hops: the numbers of hops. The ratios divide the figure of the largest by that of the first.
         widths: the numbers of workers, in the same way.
         started: the numbers of workers whose start is measured.
+        sizes: the megabytes of state whose updates are measured.
         kills: the number of killed workers; with 0 the recovery is not measured.
         say: a function that is called with each step of progress.
 
@@ -94,6 +101,10 @@ def measure(
                 width, WIDE_HOPS, record_hops, say
             )
             figures[f"start_cpu_seconds.p{width}"] = _seconds(width, WIDE_HOPS, STARTING_RECORDS)
+        for megabytes in sizes:
+            used = state.cpu_seconds_per_update(megabytes, None, say) * 1e6
+            figures[f"cpu_us_per_update.{megabytes}"] = used
+            say(f"{megabytes} MB of state: {used:.1f} us for an update")
         runs.append(figures)
     result = median_figures(runs)
     few, many = hops[0], hops[-1]
@@ -110,7 +121,8 @@ def measure(
         killed = recovery.kill_workers(recovery.SMALL, kills, 10_000, 200, 1, None, say)
         seconds = killed["seconds_until_every_task"] - recovery.RESTART_DELAY_SECONDS
         result["recovery_seconds"] = seconds
-    return {name: round(value, 3) for name, value in result.items()} | {"machine": machine()}
+    rounded = {name: round(value, 3) for name, value in result.items()}
+    return {**rounded, "memory_mb": state.SMALL_MEMORY / 1e6, "machine": machine()}
 
 
 def _net_seconds(parallelism: int, hops: int, record_hops: int, say: Say) -> float:

@@ -41,13 +41,15 @@ from penstock import (
 from penstock.dataflow.config.cold_store import ColdStoreKind
 from penstock.snapshot.state.engines import engine_of_kind
 
-__all__ = ["measure"]
+__all__ = ["SMALL_MEMORY", "cpu_seconds_per_update", "measure"]
 
 KEYS = 1_000
 #: The memory of a worker with more state than memory, and the bytes of one of its values.
 SMALL_MEMORY, VALUE_BYTES = 16 * 2**20, 1_000
 #: The number of records whose keys the hand-written loop reads together, and its packed counts.
 PLAIN_BATCH, COUNT = 1_000, struct.Struct(">Q")
+#: The updates of a state of a given size, at least.
+LEAST_UPDATES = 300_000
 LARGE_MAP, SMALL_MAP, TOUCHED = 100_000, 100, 10
 
 
@@ -196,6 +198,24 @@ def _values(
     if figures["total"] != records:
         raise WrongResultError(f"{figures['total']:,} updates are in the state, not {records:,}")
     return {"per_second": round(records / figures["seconds"]), **figures}
+
+
+def cpu_seconds_per_update(megabytes: int, folder: str | None, say: Say) -> float:
+    """Return the processor time of one worker for an update of a value, by the size of its state.
+
+    Arguments:
+        megabytes: the size of the state. The worker has memory for `SMALL_MEMORY` bytes of it.
+        folder: the folder for snapshots; the system's temporary folder if None.
+        say: a function that is called with each step of progress.
+
+    Raises:
+        WrongResultError: if an update is lost or doubled.
+    """
+    keys = megabytes * 1_000_000 // VALUE_BYTES
+    records = max(LEAST_UPDATES, 3 * keys)
+    with scratch(folder) as place:
+        figures = _values(records, keys, VALUE_BYTES, SMALL_MEMORY, place, 1_000, say)
+    return float(figures["cpu_seconds"]) / records
 
 
 def spilled_keys(records: int) -> int:

@@ -18,7 +18,7 @@ from bench.latency import paced_source as paced
 from bench.latency import shuffle as latency
 from bench.latency.paced_source import PacedSource
 from bench.snapshots import checkpoint, recovery
-from bench.throughput import columns, scaling, wordcount
+from bench.throughput import columns, scaling, scaling_report, wordcount
 from bench.time import state, windows
 from penstock.dataflow.source import Read, ReaderContext, Split
 from tests.processes.harness import PATIENCE
@@ -72,8 +72,9 @@ def test_the_latency_of_every_record_is_measured_and_half_of_them_are_remote(tmp
     assert figures["due_max_ms"] >= figures["p50_ms"]
 
 
-def test_the_processor_time_of_hops_and_workers_is_compared():
-    figures = scaling.measure(200_000, 1, (1, 2), (1, 2), (1, 2), 0, quiet)
+def test_the_processor_time_of_hops_workers_and_state_is_compared(tmp_path, monkeypatch):
+    monkeypatch.setattr(state, "LEAST_UPDATES", 100)
+    figures = scaling.measure(200_000, 1, (1, 2), (1, 2), (1, 2), (1, 2), 0, quiet)
     ratios = {
         "cpu_per_hop_ratio_2_to_1",
         "cpu_per_hop_ratio_2_to_1_busy",
@@ -84,6 +85,12 @@ def test_the_processor_time_of_hops_and_workers_is_compared():
     assert 0 < figures["start_seconds_p2"] < 600
     assert figures["pss_mb_per_worker_p2"] > 1
     assert figures["descriptors_p2"] > figures["descriptors_p1"]
+    assert figures["cpu_us_per_update.1"] > 0 < figures["cpu_us_per_update.2"]
+    written = scaling_report.keep(figures, tmp_path / "kept")
+    assert [path.name for path in written] == ["scaling.json", "scaling.svg", "scaling.png"]
+    assert json.loads(written[0].read_text()) == figures
+    drawing = written[1].read_text()
+    assert all(label in drawing for label in ("keyed hops", "workers", "memory for state"))
 
 
 def test_a_slow_moment_is_from_before_it_to_after_it_and_as_long_again():
