@@ -35,8 +35,8 @@ from penstock.runtime.client.stop_signals import (
     kill_at_second_interrupt,
 )
 from penstock.runtime.client.supervised_job import SupervisedJob
-from penstock.runtime.control.framing import MAX_FRAME
 from penstock.runtime.control.job_code import JobCode, pack
+from penstock.runtime.control.packing import MAX_FRAME
 from penstock.runtime.control.record_class_search import record_classes
 from penstock.runtime.control.requests import JobRequest, encode_job
 from penstock.runtime.operators.collect_sink import CollectSink, read_committed

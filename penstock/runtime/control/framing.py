@@ -13,9 +13,8 @@ from collections.abc import Callable
 import trio
 
 from penstock.dataflow.errors import ProtocolError
+from penstock.runtime.control.packing import MAX_FRAME
 
-#: The maximum length of a frame, in bytes. A larger frame comes from a bug or an attack.
-MAX_FRAME = 1 << 30
 _LENGTH = struct.Struct(">I")
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from penstock.dataflow.errors import JobError, ProtocolError
-from penstock.runtime.control.framing import MAX_FRAME
-from penstock.runtime.control.packing import build, pack, unpack
+from penstock.runtime.control.packing import MAX_FRAME, build, pack, unpack
 
 
 @dataclass(frozen=True)

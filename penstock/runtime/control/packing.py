@@ -19,6 +19,8 @@ from penstock.snapshot.metadata.plain_values import pack_plain, unpack_plain
 from penstock.snapshot.metadata.type_check import require_type
 
 T = TypeVar("T")
+#: The maximum length of a frame, in bytes. A larger frame comes from a bug or an attack.
+MAX_FRAME = 1 << 30
 
 
 pack = pack_plain

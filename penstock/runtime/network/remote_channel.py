@@ -32,8 +32,8 @@ import trio
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.time.watermark import Watermark
-from penstock.runtime.control.framing import MAX_FRAME, Frames
-from penstock.runtime.control.packing import build, malformed, pack, unpack
+from penstock.runtime.control.framing import Frames
+from penstock.runtime.control.packing import MAX_FRAME, build, malformed, pack, unpack
 from penstock.runtime.network.elements import (
     Barrier,
     Element,
