@@ -93,6 +93,8 @@ class OperatorContext(RuntimeContext):
         self.backend = backend
         self.side_outputs = side_outputs
         self.operator_state = operator_state
+        #: Whether the operator state is captured. That of most operators is always empty.
+        self.keeps_operator_state = operator_state is not None
         self._timers: OperatorTimers | None = None
         #: The key of the record that a keyed process function is processing.
         self.key: Any = NO_KEY
@@ -165,6 +167,7 @@ class OperatorContext(RuntimeContext):
         """Return the random numbers of the operator in this subtask."""
         if self.random_numbers is None:
             self.random_numbers = self._create_random_numbers()
+            self.keeps_operator_state = True
         return self.random_numbers.generator
 
     def _create_random_numbers(self) -> RandomNumbers:

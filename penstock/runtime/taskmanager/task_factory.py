@@ -379,6 +379,7 @@ class TaskFactory:
         if info.spec.keyed:
             backend = parts.backends[info.uid] = self._backend(info, parts)
         context = self._context(info, parts, backend, operator_state)
+        context.keeps_operator_state = info.has_operator_state
         place = OperatorPlace(self._functions[info.id], context, self._services(info, parts))
         batch = self._config.runtime_mode is RuntimeExecutionMode.BATCH
         return build_operator(place, batch=batch)

@@ -112,6 +112,8 @@ class StateCapture:
 
     def _capture_operator_state(self, snapshot: TaskSnapshot) -> None:
         for operator in self._chain.operators:
+            if not operator.context.keeps_operator_state:
+                continue
             operator_at_work.set(operator.context)
             try:
                 captured = operator.capture_operator_state(snapshot.number, self._wall_ms())
