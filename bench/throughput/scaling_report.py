@@ -54,16 +54,18 @@ def plot_costs(figures: Figures) -> Figure:
     _draw(hops, figures, "cpu_us_per_hop.", QUIET, "two workers alone")
     _draw(hops, figures, "cpu_us_per_hop_busy.", BUSY, "beside two busy processes")
     hops.set_xlabel("keyed hops")
-    hops.set_ylabel("processor time of a record and hop (µs)")
+    hops.set_ylabel("processor time per record and hop (µs)")
     hops.legend(frameon=False)
     _draw(widths, figures, "cpu_us_per_record.p", QUIET)
     widths.set_xlabel("workers")
-    widths.set_ylabel("processor time of a record through two hops (µs)")
+    widths.set_ylabel("processor time per record, two hops (µs)")
     _draw(sizes, figures, "cpu_us_per_update.", QUIET)
     sizes.axvline(figures["memory_mb"], color="#AAAAAA", linestyle=":", label="memory for state")
     sizes.set_xlabel("state in values of 1 kB (MB)")
-    sizes.set_ylabel("processor time of an update (µs)")
+    sizes.set_ylabel("processor time per update (µs)")
     sizes.legend(frameon=False)
+    for axes in figure.axes:
+        axes.set_ylim(bottom=0)
     return figure
 
 
@@ -79,4 +81,3 @@ def _draw(axes: Axes, figures: Figures, name: str, colour: str, label: str | Non
     places = [place for place, _ in points]
     axes.set_xticks(places, [f"{place:g}" for place in places])
     axes.minorticks_off()
-    axes.set_ylim(bottom=0)
