@@ -571,6 +571,7 @@ MUTANTS = {
         replays_on_the_first_channel,
         UNALIGNED,
         ("source windows",),
+        ("kill", "delay"),
     ),
     "fsync": Mutant("A manifest is published without a sync.", skips_fsync),
     "fence": Mutant(
@@ -609,6 +610,7 @@ MUTANTS = {
     "watermark": Mutant(
         "The highest watermark of the old subtasks is restored, and not the lowest.",
         restores_the_highest_watermark,
+        shapes=("source windows",),
     ),
     "evicted entries": Mutant(
         "State that was evicted from memory is lost.", loses_evicted_entries, EXACT, ("sliding",)
