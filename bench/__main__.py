@@ -296,10 +296,9 @@ def _scaling(
     record_hops: int, rounds: int, results: str | None, folder: str | None, as_json: bool
 ) -> None:
     """Processor time of a record by hops, workers and state size; starts and recovery."""
-    del folder  # most of the jobs write nothing
 
     def measured(say: Say) -> Figures:
-        figures = scaling.measure(record_hops, rounds, say=say)
+        figures = scaling.measure(record_hops, rounds, say=say, folder=folder)
         if results is not None:
             scaling_report.keep(figures, Path(results))
         return figures

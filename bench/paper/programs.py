@@ -52,7 +52,7 @@ LATENCY_SAMPLE = 16
 #: The shortest time that a paced source waits. A read for each record would cost more than it.
 SHORTEST_WAIT_SECONDS = 0.001
 STEP = 7_919
-#: The product with the first is far away for the next number, modulo the second.
+#: Multiplied by the first, modulo the second, numbers that follow each other come far apart.
 SCATTER, PRIME = 11_400_714_819_323_198_485, (1 << 61) - 1
 
 

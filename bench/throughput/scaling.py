@@ -70,6 +70,7 @@ def measure(
     sizes: Sequence[int] = SIZES,
     kills: int = KILLS,
     say: Say = print,
+    folder: str | None = None,
 ) -> Figures:
     """Run all jobs `rounds` times.
 
@@ -82,6 +83,7 @@ def measure(
         sizes: the megabytes of state whose updates are measured.
         kills: the number of killed workers; with 0 the recovery is not measured.
         say: a function that is called with each step of progress.
+        folder: the folder for snapshots; the system's temporary folder if None.
 
     Raises:
         WrongResultError: if a record is lost or doubled.
@@ -102,7 +104,7 @@ def measure(
             )
             figures[f"start_cpu_seconds.p{width}"] = _seconds(width, WIDE_HOPS, STARTING_RECORDS)
         for megabytes in sizes:
-            used = state.cpu_seconds_per_update(megabytes, None, say) * 1e6
+            used = state.cpu_seconds_per_update(megabytes, folder, say) * 1e6
             figures[f"cpu_us_per_update.{megabytes}"] = used
             say(f"{megabytes} MB of state: {used:.1f} us for an update")
         runs.append(figures)
