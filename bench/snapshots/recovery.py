@@ -14,12 +14,13 @@ was killed, so it was never processed before. Times run from just before the sig
   of the new attempt are connected and have their state.
 
 Each is the median over the kills, with the highest as `_max`. Workers are killed at random
-moments (`seed`). `seconds_to_fill` is the time until all keys have a value and the sources have
-caught up. `snapshot_ms` and `snapshot_new_bytes` are medians of the snapshots between that and the
-first kill. Keys with the prefix `large_` are of about 100 MB of keyed state, and those with
-`huge_`, if wanted, of 1 GB or more. Keys with `jobmanager_` are of a supervised job whose
-JobManager is killed (`jobmanager_recovery.py`). In the end all committed numbers are read: each
-that the sources gave must be there once.
+moments (`seed`). `seconds_to_fill` is the time until all keys have a value. More records come due
+until then, and the job processes them as fast as it can: `updates_per_second_behind`. `snapshot_ms`
+and `snapshot_new_bytes` are medians of the snapshots between that and the first kill. Keys with the
+prefix `large_` are of about 100 MB of keyed state, and those with `huge_`, if wanted, of 1 GB or
+more. Keys with `jobmanager_` are of a supervised job whose JobManager is killed
+(`jobmanager_recovery.py`). In the end all committed numbers are read: each that the sources gave
+must be there once.
 
 `regions.py` adds how long the parts of a job with two regions give no output.
 """
@@ -59,6 +60,9 @@ RESTART_DELAY_SECONDS = 0.1
 #: How long anything may take before the run is given up, and to fill each gigabyte of state.
 DEADLINE_SECONDS, DEADLINE_PER_GIGABYTE = 600.0, 200.0
 POLL_SECONDS = 0.002
+#: The part of the time in which this process may look for published files, at most. There are many
+#: after a long time, and it must not take the processor from the job.
+LOOKING = 0.1
 
 
 @dataclass(frozen=True)
@@ -74,10 +78,11 @@ class Size:
     value_bytes: int
 
 
-SMALL, LARGE, GIGABYTE = Size(1_000, 10), Size(100_000, 1_000), Size(1_000_000, 1_000)
-#: The number of kills of the job with gigabytes of state, and its records per second. Most of the
-#: state is not in memory, and what comes due while it is filled must be processed afterwards.
-HUGE_KILLS, HUGE_RATE = 3, 1_000
+SMALL, LARGE, GIGABYTE = Size(1_000, 10), Size(100_000, 1_000), Size(100_000, 10_000)
+#: The number of kills of the job with gigabytes of state, its records per second, and the
+#: milliseconds between two of its snapshots. Most of the state is not in memory, and what comes due
+#: while it is filled must be processed afterwards.
+HUGE_KILLS, HUGE_RATE, HUGE_INTERVAL_MS = 3, 1_000, 1_000
 #: The number of snapshots that are measured before the first kill.
 SNAPSHOTS = 20
 
@@ -116,7 +121,8 @@ def measure(
         size = replace(GIGABYTE, keys=GIGABYTE.keys * gigabytes)
         huge = {
             "records_per_second": HUGE_RATE,
-            **kill_workers(size, HUGE_KILLS, HUGE_RATE, interval_ms, seed, folder, say),
+            "interval_seconds": HUGE_INTERVAL_MS / 1000,
+            **kill_workers(size, HUGE_KILLS, HUGE_RATE, HUGE_INTERVAL_MS, seed, folder, say),
         }
     jobmanager = jobmanager_recovery.measure(kills, rate, interval_ms, seed, folder, say)
     return {
@@ -320,6 +326,8 @@ class _Killer(threading.Thread):
         self._place, self._source, self._follower = place, source, follower
         self._kills, self._rng, self._say = kills, rng, say
         self._read: set[str] = set()
+        #: When to look for published files again, in seconds.
+        self._look_at = 0.0
 
     def run(self) -> None:
         """Kill so many times, then let the job end."""
@@ -337,20 +345,26 @@ class _Killer(threading.Thread):
         """Wait until the state is filled and the sources have caught up, then for snapshots."""
         gigabytes = self._source_filled() / GIGABYTE.keys
         deadline = DEADLINE_SECONDS + gigabytes * DEADLINE_PER_GIGABYTE
+        start, rate = self._source.start, self._source.records_per_second
+        assert rate is not None
         self._until(
             "the state to be filled", lambda: self._committed(self._source_filled()), deadline
         )
+        filled = time.monotonic() - start
+        self._say(f"filled after {filled:.1f} s")
         new = self._first_new()
         self._until("the sources to catch up", lambda: self._committed(new), deadline)
-        seconds = time.monotonic() - self._source.start
-        self._say(f"filled after {seconds:.1f} s")
+        seconds = time.monotonic() - start
+        self._say(f"caught up after {seconds:.1f} s")
         first = len(self._follower.snapshots())
         self._until(
             "snapshots of the state", lambda: len(self._follower.snapshots()) >= first + SNAPSHOTS
         )
         snapshots = self._follower.snapshots()[first:]
         self.before = {
-            "seconds_to_fill": round(seconds, 1),
+            "seconds_to_fill": round(filled, 1),
+            # What came due while the state was filled, and what has come due since.
+            "updates_per_second_behind": round(rate * seconds / max(seconds - filled, 0.001)),
             "snapshot_ms": round(statistics.median(one["duration_ms"] for one in snapshots), 1),
             "snapshot_new_bytes": int(statistics.median(one["bytes_new"] for one in snapshots)),
         }
@@ -409,12 +423,17 @@ class _Killer(threading.Thread):
 
     def _committed(self, number: int) -> bool:
         """Whether a published file that was not looked at before has this number or a later one."""
+        began = time.monotonic()
+        if began < self._look_at:
+            return False
         found = False
         for entry in os.scandir(self._place / "out"):
             if entry.name.startswith("part-") and entry.name not in self._read:
                 self._read.add(entry.name)
                 lines = Path(entry.path).read_text().split()
                 found = found or any(int(line) >= number for line in lines)
+        now = time.monotonic()
+        self._look_at = now + (now - began) / LOOKING
         return found
 
     def _until(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import re
-import resource
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import takewhile
@@ -42,8 +41,6 @@ logger = logging.getLogger(__name__)
 
 #: The bytes that a scan of a snapshot reads ahead. Its files are read in order.
 _READAHEAD_BYTES = 1024 * 1024
-#: The largest number of files of a snapshot that are open at a time.
-_MAX_OPEN_FILES = 8192
 #: The properties of table files that count deletions: of rows, and of ranges of rows.
 _DELETION_COUNTS = 2
 
@@ -248,9 +245,6 @@ def _options_to_read(shared: RocksMemory) -> Options:
     options = database_options(shared)
     # Otherwise each file would be opened at once.
     options.set_skip_stats_update_on_db_open(True)
-    # A file that is closed and opened again reads its index and its filter again.
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    options.set_max_open_files(max(128, min(limit // 4, _MAX_OPEN_FILES)))
     return options
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+
 from rocksdict import (
     BlockBasedOptions,
     Cache,
@@ -22,6 +24,11 @@ _MIN_WRITE_BUFFER_BYTES = 256 * 1024
 # Each checkpoint contains a copy of the MANIFEST, which grows by about 2 KiB for each snapshot. In
 # a new MANIFEST each table file takes 150 to 300 bytes, so this size is enough for 1,000 files.
 _MAX_MANIFEST_BYTES = 512 * 1024
+# A file that is closed and opened again reads its index and its filter again. If a database has
+# more files than it may keep open, each read of a row may do so in several files.
+_MIN_OPEN_FILES, _MAX_OPEN_FILES = 128, 8192
+# A worker may have several databases, and connections.
+_SHARE_OF_FILES = 8
 
 
 class RocksMemory(SharedMemory):
@@ -40,6 +47,18 @@ class RocksMemory(SharedMemory):
         self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
             capacity_bytes // 2, False, self.cache
         )
+
+
+def _max_open_files() -> int:
+    """Return how many files a database may keep open, after raising the limit of the process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_OPEN_FILES * _SHARE_OF_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY:
+        return _MAX_OPEN_FILES
+    return max(_MIN_OPEN_FILES, min(soft // _SHARE_OF_FILES, _MAX_OPEN_FILES))
 
 
 def database_options(shared: RocksMemory, max_manifest_bytes: int = _MAX_MANIFEST_BYTES) -> Options:
@@ -64,6 +83,9 @@ def database_options(shared: RocksMemory, max_manifest_bytes: int = _MAX_MANIFES
     options.set_level_zero_stop_writes_trigger(500)
     options.set_max_bytes_for_level_base(32 * 1024 * 1024)
     options.set_target_file_size_base(8 * 1024 * 1024)
+    # Each snapshot links all files and names them. Files of deeper levels are larger and change
+    # less often, so 10 GB of state are about 200 files and not 1,250.
+    options.set_target_file_size_multiplier(2)
     # A compaction syncs its output in small parts, so that other syncs do not wait long for it.
     options.set_bytes_per_sync(256 * 1024)
     # With lz4, a flush of 100,000 entries takes the same time, and its files take half the space.
@@ -77,7 +99,7 @@ def database_options(shared: RocksMemory, max_manifest_bytes: int = _MAX_MANIFES
     options.set_block_based_table_factory(blocks)
     # The log in a snapshot must be complete. If its end is missing, RocksDB must raise an error.
     options.set_wal_recovery_mode(DBRecoveryMode.absolute_consistency())
-    options.set_max_open_files(128)
+    options.set_max_open_files(_max_open_files())
     options.set_max_background_jobs(2)
     # Compactions are less urgent than records, so their threads have a lower priority.
     environment = Env()
