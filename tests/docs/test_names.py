@@ -48,6 +48,7 @@ OTHER_FILES = {
 #: Names that begin like a module: loggers, a file, and a module that is refused.
 NO_MODULES = {
     "penstock.jobmanager",
+    "penstock.positions",
     "penstock.random_numbers",
     "penstock.table",
     "penstock.taskmanager",

@@ -124,7 +124,24 @@ class BroadcastPartitioner(StreamPartitioner):
         return self._copy(records) if local else records
 
 
-class RebalancePartitioner(StreamPartitioner):
+class PositionedPartitioner(StreamPartitioner):
+    """Chooses outputs by how many records there were before, or by random numbers.
+
+    If its position is restored, it sends the records that follow to the same outputs as before.
+    How they are divided into batches makes no difference.
+    """
+
+    @property
+    @abstractmethod
+    def position(self) -> Any:
+        """The position, as a value that the codec can encode."""
+
+    @abstractmethod
+    def restore_position(self, position: Any) -> None:
+        """Continue from a position of a partitioner with as many outputs."""
+
+
+class RebalancePartitioner(PositionedPartitioner):
     """Distributes records to its output channels in turns.
 
     Each call of `route` continues where the last call ended. The rescale partitioning also uses
@@ -135,14 +152,23 @@ class RebalancePartitioner(StreamPartitioner):
         super().__init__(outputs)
         self._next = start % len(outputs)
 
+    @property
+    def position(self) -> int:
+        """The index of the output that gets the next record."""
+        return self._next
+
+    def restore_position(self, position: int) -> None:
+        """Send the next record to this output."""
+        self._next = position
+
     def route_arrow(self, batch: RecordBatch) -> None:
-        """Append one piece of an Arrow batch to each output channel."""
+        """Append the rows of an Arrow batch to the output channels in turns."""
+        assert isinstance(batch, ArrowBatch)
         count, size = len(self.outputs), batch.count
-        pieces = min(count, size)
-        for piece in range(pieces):
-            part = batch.slice(piece * size // pieces, (piece + 1) * size // pieces)
-            self.outputs[(self._next + piece) % count].append_arrow(part)
-        self._next = (self._next + pieces) % count
+        for offset in range(min(count, size)):
+            part = batch.every(count, offset) if count > 1 else batch
+            self.outputs[(self._next + offset) % count].append_arrow(part)
+        self._next = (self._next + size) % count
 
     def _append(self, records: list[Any], timestamps: list[int] | None) -> None:
         count = len(self.outputs)
@@ -153,12 +179,23 @@ class RebalancePartitioner(StreamPartitioner):
         self._next = (self._next + len(records)) % count
 
 
-class ShufflePartitioner(StreamPartitioner):
+class ShufflePartitioner(PositionedPartitioner):
     """Sends each record to an output channel that is chosen at random, uniformly."""
 
     def __init__(self, outputs: list[OutputChannel], rng: random.Random) -> None:
         super().__init__(outputs)
         self._rng = rng
+
+    @property
+    def position(self) -> list[Any]:
+        """The state of the random numbers."""
+        version, numbers, gauss = self._rng.getstate()
+        return [version, list(numbers), gauss]
+
+    def restore_position(self, position: Sequence[Any]) -> None:
+        """Continue with the random numbers that follow."""
+        version, numbers, gauss = position
+        self._rng.setstate((version, tuple(numbers), gauss))
 
     def _append(self, records: list[Any], timestamps: list[int] | None) -> None:
         buffers = [output.pending for output in self.outputs]

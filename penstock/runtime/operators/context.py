@@ -25,8 +25,10 @@ from penstock.dataflow.state import (
 )
 from penstock.dataflow.time.watermark import MIN_WATERMARK, NO_TIMESTAMP
 from penstock.dataflow.types.hash_probe import HashProbe
+from penstock.runtime.network.partitioners import PositionedPartitioner
 from penstock.runtime.operators.state import NO_KEY, KeyScope, StateStore
 from penstock.runtime.operators.state.random_numbers import RandomNumbers
+from penstock.runtime.operators.state.routing_positions import RoutingPositions
 from penstock.runtime.operators.time.operator_timers import OperatorTimers
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.system.wall_clock import wall_clock_of_machine
@@ -78,6 +80,8 @@ class OperatorContext(RuntimeContext):
         self._run = run
         #: The random numbers of the function; None until it asks for them.
         self.random_numbers: RandomNumbers | None = None
+        #: The positions of the partitioners behind the operator; None if they are not kept.
+        self.positions: RoutingPositions | None = None
         #: Why the function has no random numbers; "" if it has.
         self._no_random = (
             "key selectors and partitioners must always return the same for a record"
@@ -188,6 +192,19 @@ class OperatorContext(RuntimeContext):
         # the number of the snapshot.
         seed = f"{self._run} {self.uid} {place} {backend.restored_from or 0}"
         return RandomNumbers(backend, self.subtask, self.parallelism, seed)
+
+    def keep_position(self, link: int, partitioner: PositionedPartitioner) -> None:
+        """Let a partitioner behind the operator continue from its position in a snapshot.
+
+        Arguments:
+            link: the id of the partitioner's link.
+            partitioner: the partitioner.
+        """
+        if self.positions is None:
+            assert self.operator_state is not None
+            self.positions = RoutingPositions(self.operator_state, self.subtask, self.parallelism)
+            self.keeps_operator_state = True
+        self.positions.add(link, partitioner)
 
     def refuse_random_numbers(self, reason: str) -> None:
         """Let `get_random` raise an error, because the function must not draw random numbers."""

@@ -61,6 +61,12 @@ class ArrowBatch(RecordBatch):
             None if times is None else packed_times(times[chosen]),
         )
 
+    def every(self, step: int, first: int) -> ArrowBatch:
+        """Return each row whose index is `first` plus a multiple of `step`, in their order."""
+        import numpy as np
+
+        return self.select(np.arange(first, self.count, step))
+
     def with_timestamps(self, timestamps: Any) -> ArrowBatch:
         """Return a batch of the same rows with other event times."""
         if timestamps is not None and type(timestamps) is not array:

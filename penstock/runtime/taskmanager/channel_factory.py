@@ -6,6 +6,7 @@ channels are created with the tasks, after the connections to other workers were
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 from penstock.dataflow.errors import JobError
@@ -198,7 +199,7 @@ class ChannelFactory:
                 # all records of short streams.
                 return RebalancePartitioner(outputs, self._subtask)
             case Partitioning.SHUFFLE:
-                return ShufflePartitioner(outputs, self._system.rng)
+                return ShufflePartitioner(outputs, self._random_numbers(link))
             case Partitioning.BROADCAST:
                 return BroadcastPartitioner(outputs, self._descriptor.codec.copy_mutable)
             case Partitioning.GLOBAL:
@@ -209,6 +210,16 @@ class ChannelFactory:
                     method_of(edge.selector, "get_key"),
                     method_of(edge.partitioner, "partition"),
                 )
+
+    def _random_numbers(self, link: Link) -> random.Random:
+        """Return the random numbers of a link's partitioner.
+
+        If the task may restart alone, they are the same in each attempt from the same snapshot.
+        """
+        if not self._plan.isolated:
+            return self._system.rng
+        run, restored = self._system.run or self._descriptor.lineage, self._descriptor.restored
+        return random.Random(f"{run} {link.id} {self._subtask} {restored or 0}")
 
     def _place_of(self, link: Link) -> str | None:
         """Return the name that errors use for a link's user function.

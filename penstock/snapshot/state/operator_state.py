@@ -35,8 +35,12 @@ from penstock.snapshot.storage.filesystem.durable_files import write_file
 from penstock.snapshot.storage.filesystem.file_errors import raising_store_error
 
 _LENGTH = struct.Struct(">I")
-#: The name of the list state with the random numbers of an operator.
-RANDOM_NUMBERS = "penstock.random_numbers"
+#: The names of the list states with the random numbers of an operator, and with the positions of
+#: the partitioners behind it.
+RANDOM_NUMBERS, POSITIONS = "penstock.random_numbers", "penstock.positions"
+#: The states that the engine adds to those of a function. A program that no longer has one of them
+#: loses nothing.
+_OF_ENGINE = frozenset({RANDOM_NUMBERS, POSITIONS})
 
 
 @dataclass(frozen=True)
@@ -307,14 +311,14 @@ class OperatorStateBackend:
     def end_opening(self) -> tuple[dict[str, StateMode], dict[str, StateMode]]:
         """Return which restored states are gone, and which states are new, with their modes.
 
-        Call this when the function has requested its states, and before its first record. An
-        operator that no longer draws random numbers loses nothing, so their state is dropped.
+        Call this when the function has requested its states, and before its first record. States
+        of the engine that the operator no longer has are dropped, since it loses nothing.
         """
         self._is_opening = False
-        if RANDOM_NUMBERS in self._restored:
-            self.drop(RANDOM_NUMBERS)
+        for name in _OF_ENGINE & self._restored.keys():
+            self.drop(name)
         gone = {name: one.mode for name, one in self._restored.items() if one.elements}
-        old = self._before | {RANDOM_NUMBERS}
+        old = self._before | _OF_ENGINE
         return gone, {name: mode for name, mode in self._modes.items() if name not in old}
 
     def drop(self, name: str) -> None:

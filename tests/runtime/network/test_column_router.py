@@ -1,6 +1,7 @@
 """Rows and columns of one key go to one subtask."""
 
 import random
+from array import array
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 from penstock.dataflow.columns.column_key import ColumnKey, distinct_keys
 from penstock.dataflow.errors import JobError
 from penstock.runtime.network.output_channel import LocalOutputChannel
-from penstock.runtime.network.partitioners import HashPartitioner
+from penstock.runtime.network.partitioners import HashPartitioner, RebalancePartitioner
 from penstock.runtime.serialization.arrow_batch import ArrowBatch
 from penstock.runtime.serialization.record_batch import RecordBatch
 from tests.sizes import sized
@@ -128,6 +129,41 @@ def test_rows_and_batches_keep_their_order():
     partitioner.route(RecordBatch([{"n": 4}]))
     output.seal()
     assert [row["n"] for one in output.sealed for row in one.rows()] == [1, 2, 3, 1, 2, 4]
+
+
+@pytest.mark.parametrize("sizes", [[10], [1] * 10, [3, 0, 7], [2, 2, 6]])
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_rows_and_columns_go_round_in_the_same_way(sizes, parallelism):
+    """So which output gets a row does not depend on where the batches begin."""
+    found = []
+    for columns in (False, True):
+        made = outputs(parallelism)
+        partitioner = RebalancePartitioner(made, start=1)
+        first = 0
+        for size in sizes:
+            rows = [{"n": n} for n in range(first, first + size)]
+            times = list(range(first, first + size))
+            if columns:
+                schema = pa.schema([("n", pa.int64())])
+                batch = pa.RecordBatch.from_pylist(rows, schema)
+                partitioner.route_arrow(ArrowBatch(batch).with_timestamps(times))
+            else:
+                partitioner.route(RecordBatch(rows, timestamps=array("q", times)))
+            first += size
+        for output in made:
+            output.seal()
+        found.append(
+            [
+                [
+                    pair
+                    for one in output.sealed
+                    for pair in zip(one.rows(), one.times(), strict=True)
+                ]
+                for output in made
+            ]
+        )
+    assert found[0] == found[1]
+    assert sum(map(len, found[0])) == 10
 
 
 @pytest.mark.parametrize(

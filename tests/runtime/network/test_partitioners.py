@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from penstock.runtime.network.partitioners import (
     ForwardPartitioner,
     GlobalPartitioner,
     HashPartitioner,
+    PositionedPartitioner,
     RebalancePartitioner,
     ShufflePartitioner,
 )
@@ -76,6 +78,29 @@ def test_shuffle_sends_each_record_once_and_about_evenly() -> None:
     assert sorted(record for buffer in buffers(own) for record in buffer) == list(range(4000))
     assert all(900 < len(buffer) < 1100 for buffer in buffers(own))
     assert all(buffer == sorted(buffer) for buffer in buffers(own))
+
+
+@pytest.mark.parametrize("before", [0, 1, 7, 100])
+@pytest.mark.parametrize(
+    "create",
+    [RebalancePartitioner, lambda own: ShufflePartitioner(own, random.Random())],
+    ids=["rebalance", "shuffle"],
+)
+def test_a_restored_position_sends_records_to_the_same_outputs_again(
+    create: Callable[[list[OutputChannel]], PositionedPartitioner], before: int
+) -> None:
+    first, second = outputs(3), outputs(3)
+    partitioner, restored = create(first), create(second)
+    partitioner.route(RecordBatch(list(range(before))))
+    position = CODEC.decode_value(CODEC.encode_value(partitioner.position))
+    for buffer in buffers(first):
+        buffer.clear()
+    restored.restore_position(position)
+    partitioner.route(RecordBatch(list(range(100))))
+    for start in range(0, 100, 20):  # in other batches
+        restored.route(RecordBatch(list(range(start, start + 20))))
+    assert buffers(first) == buffers(second)
+    assert partitioner.position == restored.position
 
 
 def test_hash_sends_equal_keys_to_one_place_whatever_their_type() -> None:

@@ -49,12 +49,16 @@ class _SnapshotContext(FunctionSnapshotContext):
 
 
 def initialize_function(function: Any, context: OperatorContext) -> None:
-    """Call `initialize_state` of a function with operator state; do nothing for other functions.
+    """Restore the operator state of the engine, and let the function restore its own.
+
+    The function has some if it has a method `initialize_state`.
 
     Arguments:
         function: the function or the sink of the operator.
         context: the operator's place in the job; its operator state is restored already.
     """
+    if context.positions is not None:
+        context.positions.restore()
     checkpointed = checkpointed_function(function)
     if checkpointed is not None:
         backend = context.operator_state
@@ -81,4 +85,6 @@ def capture_operator_state(
         checkpointed.snapshot_state(_SnapshotContext(number, timestamp))
     if context.random_numbers is not None:
         context.random_numbers.save()
+    if context.positions is not None:
+        context.positions.save()
     return None if context.operator_state is None else context.operator_state.capture()
