@@ -82,7 +82,7 @@ SMALL, LARGE, GIGABYTE = Size(1_000, 10), Size(100_000, 1_000), Size(100_000, 10
 #: The number of kills of the job with gigabytes of state, its records per second, and the
 #: milliseconds between two of its snapshots. Most of the state is not in memory, and what comes due
 #: while it is filled must be processed afterwards.
-HUGE_KILLS, HUGE_RATE, HUGE_INTERVAL_MS = 3, 1_000, 1_000
+HUGE_KILLS, HUGE_RATE, HUGE_INTERVAL_MS = 3, 100, 5_000
 #: The number of snapshots that are measured before the first kill.
 SNAPSHOTS = 20
 

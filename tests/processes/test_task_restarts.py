@@ -63,6 +63,18 @@ def two_keyed_job(settings: Settings) -> StreamExecutionEnvironment:
     return env
 
 
+def turns_job(settings: Settings) -> StreamExecutionEnvironment:
+    """The sources send the words to other tasks in turns, and the counts go on by chance."""
+    env = counting_env(settings)
+    env.config.restart_scope = RestartScope.TASK
+    source = PartedSource(settings.gate, settings.parts, lambda i: i, settings.count, settings.rate)
+    numbers = env.from_source(source, None, "Source: Generator").rebalance()
+    words = numbers.map(lambda i, words=WORDS: f"word{i * 7919 % words}")
+    counted = words.key_by(lambda word: word).count().shuffle().map(lambda pair: pair)
+    counted.sink_to(FileSink(settings.output, JsonLines()))
+    return env
+
+
 SEEN = MapStateDescriptor("seen")
 
 
@@ -220,8 +232,16 @@ def _check(settings: Settings, job: Job = tasks_job) -> None:
 
 @pytest.mark.parametrize(
     "job",
-    [tasks_job, two_keyed_job, broadcast_job, requests_job, random_job, loop_job],
-    ids=["one keyed", "two keyed", "broadcast state", "requests", "random numbers", "a loop"],
+    [tasks_job, two_keyed_job, turns_job, broadcast_job, requests_job, random_job, loop_job],
+    ids=[
+        "one keyed",
+        "two keyed",
+        "in turns",
+        "broadcast state",
+        "requests",
+        "random numbers",
+        "a loop",
+    ],
 )
 @pytest.mark.parametrize("seed", range(sized(1, 12)))
 def test_killed_workers_restart_with_those_upstream_and_lose_and_double_nothing(

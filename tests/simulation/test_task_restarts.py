@@ -29,19 +29,26 @@ from penstock import (
     FileSink,
     GeneratorSource,
     KeyedProcessFunction,
+    OutputTag,
     RuntimeContext,
     StreamExecutionEnvironment,
     Time,
     TumblingEventTimeWindows,
     ValueStateDescriptor,
+    Watermark,
+    WatermarkGenerator,
+    WatermarkOutput,
     WatermarkStrategy,
 )
 from penstock.connectors.enumerators import SubtaskEnumerator
 from penstock.dataflow.config.restart_scope import RestartScope
-from penstock.dataflow.source import SplitEnumerator
+from penstock.dataflow.source import ReaderContext, SourceReader, SplitEnumerator
 from penstock.runtime.jobmanager.attempt.task_restarts import TaskRestarts
+from penstock.runtime.network.step_logs import READ
 from penstock.runtime.operators.state.random_numbers import RandomNumbers
+from penstock.runtime.operators.state.routing_positions import RoutingPositions
 from penstock.runtime.task.activities.repeatable import RepeatableResults
+from penstock.runtime.task.source_reads import SourceReads
 from penstock.runtime.task.task_steps import TaskSteps
 from penstock.testing.simulation import Fault, Schedule, Simulation
 from tests.simulation.paced import paced_simulation
@@ -105,6 +112,43 @@ def _to_one(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
 def _custom(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
     chosen = stream.partition_custom(lambda key, count: key * 5 % count, lambda i: i % KEYS)
     return chosen.map(lambda i: i * 2)
+
+
+def _in_turns(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    return stream.rebalance().map(lambda i: i * 2)
+
+
+def _to_some_in_turns(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    return stream.rescale().map(lambda i: i * 2).set_parallelism(6)
+
+
+def _by_chance(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    return stream.shuffle().map(lambda i: i * 2)
+
+
+def _positions(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    """A counting task sends its records in turns, and its side output by chance."""
+    odd = OutputTag("odd")
+    counted = stream.key_by(lambda i: i % KEYS).process(_CountsAndTells(odd))
+    told = counted.get_side_output(odd).shuffle().map(lambda record: record)
+    return counted.rebalance().map(lambda record: record).union(told.rebalance())
+
+
+class _CountsAndTells(KeyedProcessFunction):
+    """Counts the records of each key, and tells of odd counts."""
+
+    def __init__(self, tag: OutputTag) -> None:
+        self.tag = tag
+
+    def open(self, context: RuntimeContext) -> None:
+        self.count = context.get_state(ValueStateDescriptor("count"))
+
+    def process_element(self, value: int, ctx: Any) -> Iterator[Any]:
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        yield value % KEYS, count
+        if count % 2:
+            yield self.tag, (value % KEYS, -count)
 
 
 def _two_steps(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
@@ -171,6 +215,10 @@ KINDS: dict[str, Build] = {
     "to all": _to_all,
     "to one": _to_one,
     "custom": _custom,
+    "in turns": _in_turns,
+    "to some in turns": _to_some_in_turns,
+    "by chance": _by_chance,
+    "positions": _positions,
     "two steps": _two_steps,
     "a loop": _shape("loop"),
     "a keyed task, then a loop": _keyed_then_loop,
@@ -180,15 +228,41 @@ KINDS: dict[str, Build] = {
 
 
 class _InTurns(GeneratorSource):
-    """A source of which each task reads two splits in turns."""
+    """A source of which each task reads two splits in turns; none of them always has records."""
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         number = 2 * parallelism
         return SubtaskEnumerator([[i, number] for i in range(number)], parallelism)
 
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        reader = super().create_reader(context)
+        rng, read = random.Random(next(_READERS)), reader.read
+        reader.read = lambda most: read(rng.randrange(most + 1))  # type: ignore[method-assign]
+        return reader
+
+
+_READERS = itertools.count()
+
+
+class _Each(WatermarkGenerator):
+    """Emits a watermark behind each third number, so it cuts batches into pieces."""
+
+    def on_event(self, event: int, event_timestamp: int, output: WatermarkOutput) -> None:
+        if event % 3 == 0:
+            output.emit_watermark(Watermark(event_timestamp - 1))
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        pass
+
+
+EACH = WatermarkStrategy.for_generator(_Each).with_timestamp_assigner(lambda i, _: i)
+
 
 def simulation_of(
-    build: Build, source: type[GeneratorSource] = GeneratorSource, batch_records: int = 3
+    build: Build,
+    source: type[GeneratorSource] = GeneratorSource,
+    batch_records: int = 3,
+    strategy: WatermarkStrategy | None = None,
 ) -> Simulation:
     """Return the simulation of a job whose tasks restart alone."""
 
@@ -197,7 +271,7 @@ def simulation_of(
         env.config.inline_threshold = 0
         env.config.batch_records, env.config.channel_batches = batch_records, 1
         env.config.restart_scope = RestartScope.TASK
-        stream = env.from_source(source(lambda i: i, RECORDS), None, "numbers")
+        stream = env.from_source(source(lambda i: i, RECORDS), strategy, "numbers")
         build(env, stream).sink_to(FileSink("out"))
         env.execute()
 
@@ -239,6 +313,16 @@ def test_random_numbers_that_do_not_come_again_are_seen(monkeypatch: pytest.Monk
     monkeypatch.setattr(RandomNumbers, "save", lambda self: None)
     with pytest.raises(AssertionError, match="seed"):
         kill_workers(simulation_of(_shape("random numbers")), lambda happened: True)
+
+
+@pytest.mark.parametrize("build", [_in_turns, _by_chance], ids=["in turns", "by chance"])
+def test_positions_that_are_not_restored_are_seen(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the tests with `rebalance` and `shuffle` would prove nothing."""
+    monkeypatch.setattr(RoutingPositions, "save", lambda self: None)
+    with pytest.raises(AssertionError, match="seed"):
+        kill_workers(simulation_of(build), lambda happened: True)
 
 
 #: What a task in the middle may do, with tasks behind it that continue.
@@ -341,8 +425,8 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.mark.parametrize(
     "build",
-    [_two_inputs, _three_steps, _marked, *map(_shape, IN_THE_MIDDLE)],
-    ids=["two inputs", "three steps", "watermarks", *IN_THE_MIDDLE],
+    [_two_inputs, _three_steps, _positions, _marked, *map(_shape, IN_THE_MIDDLE)],
+    ids=["two inputs", "three steps", "positions", "watermarks", *IN_THE_MIDDLE],
 )
 def test_tasks_behind_a_restarted_one_continue(build: Build, repeated: Counter[str]) -> None:
     """The restarted one takes its input, and fires its timers, in the same order as before."""
@@ -387,6 +471,14 @@ def _batches(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
     return chosen.map_batches(lambda batch: batch).map(lambda row: row["number"])
 
 
+def _batches_in_turns(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    """The columns of a task with several inputs go to others in turns, row by row."""
+    rows = stream.map(lambda i: {"number": i})
+    chosen = rows.partition_custom(lambda key, count: key % count, lambda row: row["number"])
+    columns = chosen.map_batches(lambda batch: batch).rebalance()
+    return columns.map_batches(lambda batch: batch).map(lambda row: row["number"])
+
+
 def _windows_over_columns(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
     rows = stream.map(lambda i: {"key": i % KEYS, "number": i / 7})
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(RECORDS)
@@ -398,7 +490,11 @@ def _windows_over_columns(env: StreamExecutionEnvironment, stream: DataStream) -
     return found.map(lambda row: (row["key"], row["n"], round(row["most"] * 7)))
 
 
-@pytest.mark.parametrize("build", [_batches, _windows_over_columns], ids=["batches", "windows"])
+@pytest.mark.parametrize(
+    "build",
+    [_batches, _batches_in_turns, _windows_over_columns],
+    ids=["batches", "batches in turns", "windows"],
+)
 def test_tasks_behind_restarted_ones_with_columns_continue(
     build: Build, repeated: Counter[str]
 ) -> None:
@@ -409,12 +505,50 @@ def test_tasks_behind_restarted_ones_with_columns_continue(
     assert repeated["tasks"] >= 3 and repeated["steps"] >= 3, repeated
 
 
-def test_tasks_that_read_splits_in_turns_restart_together_and_at_once() -> None:
-    """They may read the records in another order, so no others can tell which have come."""
-    happened = kill_workers(simulation_of(_to_all, _InTurns), lambda happened: True)
-    assert happened["restarts"] >= 3 and not happened[SINGLE], happened
-    # Finding that out is no restart of its own.
-    assert happened["restarts"] <= happened["kills of a worker"], happened
+def _later(env: StreamExecutionEnvironment, stream: DataStream) -> DataStream:
+    return stream.key_by(lambda i: i % KEYS).process(LaterByWatermark())
+
+
+@pytest.mark.parametrize(
+    ("build", "strategy"),
+    [(_to_all, None), (_by_chance, None), (_apart, None), (_positions, None), (_later, EACH)],
+    ids=["to all", "by chance", "apart", "positions", "watermarks"],
+)
+def test_tasks_repeat_the_order_of_splits_that_they_read_in_turns(
+    build: Build, strategy: WatermarkStrategy | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repeated = Counter[str]()
+    begin = SourceReads.__init__
+
+    def counting(self: SourceReads, log: Any, to_repeat: Any, *others: Any) -> None:
+        splits = [step[1] for step in to_repeat if step[0] == READ]
+        repeated["tasks"] += bool(splits)
+        repeated["turns"] += sum(one != other for one, other in itertools.pairwise(splits))
+        begin(self, log, to_repeat, *others)
+
+    monkeypatch.setattr(SourceReads, "__init__", counting)
+
+    def enough(happened: Counter[str]) -> bool:
+        return happened[SINGLE] >= 3 and repeated["tasks"] >= 3 and repeated["turns"] >= 10
+
+    happened = kill_workers(simulation_of(build, _InTurns, strategy=strategy), enough)
+    assert enough(happened), (happened, repeated)
+
+
+def test_an_order_of_splits_that_is_not_repeated_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the test before would prove nothing."""
+    monkeypatch.setattr(SourceReads, "turn", None)
+    monkeypatch.setattr(SourceReads, "taken", lambda self, split, count: None)
+    monkeypatch.setattr(SourceReads, "report", _report_at_once)
+    with pytest.raises(AssertionError, match="seed"):
+        kill_workers(simulation_of(_to_all, _InTurns), lambda happened: True)
+
+
+def _report_at_once(reads: SourceReads) -> None:
+    reads._left.clear()
+    if reads._repeats:
+        reads._repeats = False
+        reads._repeated()
 
 
 @pytest.mark.parametrize(

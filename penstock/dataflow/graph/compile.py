@@ -160,6 +160,7 @@ def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
             detail_of(operator),
             1 if keys is None else keys.key_version,
             keys is not None and keys.migrate_key is not None,
+            operator.spec.is_source and operator.function.reads_in_turns,
         )
     return infos
 

@@ -33,6 +33,7 @@ class OperatorInfo:
             empty.
         key_version: the version of its keys; see `VersionedKeySelector`.
         migrates_keys: whether the program converts keys of an earlier version.
+        reads_in_turns: whether it is a source of which a task reads all its splits in turns.
     """
 
     id: int
@@ -46,6 +47,7 @@ class OperatorInfo:
     detail: str = ""
     key_version: int = 1
     migrates_keys: bool = False
+    reads_in_turns: bool = False
 
     @property
     def stateful(self) -> bool:

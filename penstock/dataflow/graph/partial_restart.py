@@ -6,7 +6,9 @@ have processed some of them. So they must send the same records in the same orde
 
 Some tasks do so whenever they read the same records. Others depend on the order of the records of
 different channels, on watermarks, and on the times at which timers fire. They log their steps, and
-repeat them (`penstock.runtime.network.step_logs`).
+repeat them (`penstock.runtime.network.step_logs`). So do sources that read their splits in turns.
+Which task gets a record of `rebalance`, `rescale` or `shuffle` follows from the state of the sender
+(`penstock.runtime.operators.state.routing_positions`).
 
 Tasks of a loop depend on the order between the records from outside of the loop and those that come
 back. They log no steps. So a task of a loop continues if only tasks in front of the loop restart,
@@ -19,19 +21,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from penstock.dataflow.graph.execution_graph import ChainedOperator, ChannelId, ExecutionGraph
-from penstock.dataflow.graph.job_graph import Partitioning
 
 Task = tuple[int, int]
-
-#: The partitionings that depend on the record only. The others depend on how many records there
-#: were before, or on chance.
-_BY_RECORD = {
-    Partitioning.FORWARD,
-    Partitioning.HASH,
-    Partitioning.BROADCAST,
-    Partitioning.GLOBAL,
-    Partitioning.CUSTOM,
-}
 
 
 def chains_to_log(plan: ExecutionGraph) -> frozenset[int]:
@@ -45,16 +36,18 @@ def chains_to_log(plan: ExecutionGraph) -> frozenset[int]:
     )
     found = set[int]()
     for chain in plan.running_chains:
+        if not chain.outputs or plan.loop_of(chain.id) is not None:
+            continue
         specs = [node.operator.spec for node in chain.walk()]
-        several_inputs = inputs[chain.id] > chain.parallelism
-        if (
-            chain.outputs
-            and plan.loop_of(chain.id) is None
-            and not any(spec.is_source for spec in specs)
-            and all(spec.can_repeat_steps for spec in specs)
-            and _gets_same_batches(chain.root)
-            and (several_inputs or not all(spec.replays for spec in specs))
-        ):
+        replays = all(spec.replays for spec in specs)
+        if chain.is_source:
+            # The order of its splits is all that it logs.
+            logs = chain.root.operator.reads_in_turns and replays
+        else:
+            several_inputs = inputs[chain.id] > chain.parallelism
+            repeats = all(spec.can_repeat_steps for spec in specs)
+            logs = repeats and _gets_same_batches(chain.root) and (several_inputs or not replays)
+        if logs:
             found.add(chain.id)
     return frozenset(found)
 
@@ -105,7 +98,6 @@ class PartialRestarts:
         self._upstream: dict[Task, set[Task]] = {task: set() for task in plan.tasks()}
         for channel in self._channels:
             self._upstream[self.receiver(channel)].add(self.sender(channel))
-        self._outputs = Counter((one.link, one.source) for one in self._channels)
         self._reasons: dict[int, str | None] = {}
 
     def sender(self, channel: ChannelId) -> Task:
@@ -138,7 +130,8 @@ class PartialRestarts:
             return "each task sends records to the failed one"
         for channel in self._channels:
             crosses = self.sender(channel) in restarted and self.receiver(channel) not in restarted
-            if crosses and (reason := self._why_not_again(channel)) is not None:
+            chain = self._plan.links[channel.link].source
+            if crosses and (reason := self._why_other_records(chain)) is not None:
                 return reason
         return None
 
@@ -152,15 +145,6 @@ class PartialRestarts:
         ]
         chains = self._plan.chains
         return frozenset(task for task in self.with_upstream(crossing) if chains[task[0]].is_source)
-
-    def _why_not_again(self, channel: ChannelId) -> str | None:
-        """Return why a restarted task may send other records into a channel than before."""
-        link = self._plan.links[channel.link]
-        by_record = link.partitioning in _BY_RECORD
-        if not by_record and self._outputs[channel.link, channel.source] > 1:
-            name = self._plan.chains[link.source].name
-            return f"{name} distributes its records by {link.partitioning.value}"
-        return self._why_other_records(link.source)
 
     def _why_other_records(self, chain: int) -> str | None:
         """Return why tasks of a chain may emit other records after a restart; None if they do not.
@@ -188,4 +172,5 @@ class PartialRestarts:
                         generator = f"the watermark generator of {node.operator.name}"
                         return f"{generator} has a state of its own"
                 return f"the order of the records that reach {found.name} may change"
-        return next(filter(None, map(self._why_not_again, inputs)), None)
+        sources = (self._plan.links[channel.link].source for channel in inputs)
+        return next(filter(None, map(self._why_other_records, sources)), None)

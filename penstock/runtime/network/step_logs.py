@@ -40,10 +40,11 @@ Task = tuple[int, int]
 #:     EVENT_TIME · what `WatermarkTracker.capture_for_log` returns
 #:     RESULTS · places of the requests that leave, among those in flight · their results as a
 #:         batch · time of day
+#:     READ · id of a split of the task's source · number of records
 #:
 #: Times are milliseconds since the epoch.
 Step = list[Any]
-TAKEN, MARKED, FIRED, BARRIER, EVENT_TIME, RESULTS = range(6)
+TAKEN, MARKED, FIRED, BARRIER, EVENT_TIME, RESULTS, READ = range(7)
 #: The bytes after which the steps for a receiver continue in another frame, about. A receiver that
 #: gets no records may lack all results of requests since the last barrier.
 PART_BYTES = 1 << 24

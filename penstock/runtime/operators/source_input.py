@@ -104,6 +104,11 @@ class SourceInput:
         #: The readers whose pumps are not started yet.
         self._unstarted: list[_Reading] = []
         self._free.append(self._new_reading())
+        #: The only split that is read now; None if all are. Set while a task repeats its reads.
+        self.turn: str | None = None
+        #: The splits from which records have come, with their numbers, until `take_reads`; None if
+        #: they are not noted.
+        self._reads: list[tuple[str, int]] | None = None
         #: The records for side outputs that reads have returned, until the task emits them.
         self.side_output: list[SideOutput] = []
         #: Whether `pump` must run, because readers may block.
@@ -132,6 +137,8 @@ class SourceInput:
         """
         earliest: float | None = None
         for reading in self._open:
+            if self.turn is not None and not self._has_turn(reading.reader):
+                continue
             time = reading.reader.wake_at
             if time is None:
                 return None
@@ -197,7 +204,12 @@ class SourceInput:
         splits, empty = self._open, None
         for _ in range(len(splits)):
             reader = splits[0].reader
+            if self.turn is not None and not self._has_turn(reader):
+                splits.rotate(-1)
+                continue
             batch = reader.read(max_records)
+            if self._reads is not None and batch is not None:
+                self._reads.append((reader.split_id, reader.count_of(batch)))
             if reader.side_output:
                 self.side_output += reader.side_output
                 reader.side_output = ()
@@ -210,6 +222,25 @@ class SourceInput:
                     return batch
                 empty = batch
         return empty
+
+    def _has_turn(self, reader: SplitReader) -> bool:
+        return reader.split is not None and reader.split.id == self.turn
+
+    def note_reads(self) -> None:
+        """Note from now on from which splits records come."""
+        self._reads = []
+
+    def take_reads(self) -> list[tuple[str, int]]:
+        """Remove and return the splits of the last reads, with the numbers of their records."""
+        assert self._reads is not None
+        taken, self._reads = self._reads, []
+        return taken
+
+    def limit_ahead(self, split: str, max_records: int) -> None:
+        """Limit the number of records of a split that a thread reads ahead of the task."""
+        for reading in self._open:
+            if reading.reader.split is not None and reading.reader.split.id == split:
+                reading.reader.limit_ahead(max_records)
 
     def take_side_output(self) -> list[SideOutput]:
         """Remove and return the records for side outputs, which the task emits at once."""

@@ -45,6 +45,8 @@ class SplitReader:
         self._wake = wake
         #: The open split; None if there is no split, or if the split is read to its end.
         self.split: Split | None = None
+        #: The id of the split that was opened last.
+        self.split_id = ""
         #: Whether the reader has opened the split. It opens the split at the first read, so that
         #: errors of `SourceReader.open` are reported like errors of `read`.
         self._opened = False
@@ -79,6 +81,7 @@ class SplitReader:
         """Begin to read a split at `position`, or at its start if `position` is None."""
         # The snapshot may be of a program in which the source had a watermark strategy.
         self.split, self.position, self._due = split, split_position(position)[0], 0.0
+        self.split_id = split.id
         self._opened = False
         if self.pumping:
             self._wake()  # The pump may be waiting for a split.
@@ -144,6 +147,14 @@ class SplitReader:
                 self._reader.close()
         return self._reader.read(max_records)
 
+    def count_of(self, batch: RecordBatch) -> int:
+        """Return how many records the reader has returned, given the batch of the last `read`."""
+        return batch.count + len(self.side_output)
+
+    def limit_ahead(self, max_records: int) -> None:
+        """Limit the number of records that a thread reads ahead of the task."""
+        self._max_records = max_records
+
     def woken(self) -> None:
         """Read the reader again, since it has asked for it."""
         self._due = 0.0
@@ -181,6 +192,7 @@ class TimedSplitReader(SplitReader):
     ) -> None:
         super().__init__(reader, clock, wake)
         self._watermarks = watermarks
+        self._count = 0
 
     @property
     def wake_at(self) -> float | None:
@@ -206,6 +218,7 @@ class TimedSplitReader(SplitReader):
         if split is None or self._watermarks.is_paused(split.id):
             return None
         batch = super().read(max_records)
+        self._count = 0 if batch is None else batch.count
         if batch is not None and batch.count:
             batch = self._watermarks.process(split.id, batch)
         if batch is not None and self.watermark is not None:
@@ -214,6 +227,14 @@ class TimedSplitReader(SplitReader):
         if self.split is None:
             self._watermarks.close(split.id)
         return batch
+
+    def count_of(self, batch: RecordBatch) -> int:
+        """Return how many records the reader has returned.
+
+        The batch ends at the first watermark, and the other records follow it.
+        """
+        del batch
+        return self._count + len(self.side_output)
 
 
 def make_split_reader(

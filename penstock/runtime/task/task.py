@@ -30,6 +30,7 @@ from penstock.runtime.task.activities.by_clock import (
 )
 from penstock.runtime.task.activities.event_time import EndOfInputHooks, EventTime
 from penstock.runtime.task.activities.input import ChannelInput, SourceReading
+from penstock.runtime.task.activities.logged_reading import LoggedReading
 from penstock.runtime.task.activities.mail import (
     BarrierMail,
     EndOfInputMail,
@@ -131,7 +132,7 @@ class Task:
         capture = StateCapture(
             chain, gate, source_input, end_of_input, slices, self.event_time, in_flight, settings
         )
-        self._steps = settings.steps
+        self._steps, self._reads = settings.steps, settings.reads
         self.snapshots = SnapshotDriver(
             protocol,
             gate,
@@ -211,14 +212,15 @@ class Task:
             self.gate, chain, slices, self.event_time, snapshots, end, outputs, self.keys
         )
         if self.source_input is not None:
-            yield SourceReading(
-                self.source_input, chain, slices, snapshots, end, outputs, settings.timer
-            )
+            read = SourceReading if self._reads is None else partial(LoggedReading, self._reads)
+            yield read(self.source_input, chain, slices, snapshots, end, outputs, settings.timer)
 
     def _log_barrier(self, number: int) -> None:
         """Log that the task takes a snapshot, if it must be able to repeat its steps."""
         if self._steps is not None:
             self._steps.barrier(number, self.event_time)
+        if self._reads is not None:
+            self._reads.barrier(number)
 
     @property
     def ended(self) -> bool:

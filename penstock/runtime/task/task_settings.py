@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from penstock.runtime.system.processor import Processor, WholeProcessor
 from penstock.runtime.system.wall_clock import wall_clock_of_machine
 from penstock.runtime.task.batch_sizing import TARGET_SECONDS
+from penstock.runtime.task.source_reads import SourceReads
 from penstock.runtime.task.task_steps import TaskSteps
 
 
@@ -26,6 +27,8 @@ class TaskSettings:
         wall_clock: a function that returns the time of day, in milliseconds since the epoch.
         steps: logs the steps of the task, and repeats those of its predecessor; None if the task
             need not repeat them.
+        reads: logs or repeats the order in which a source task reads its splits; None if it need
+            not repeat it.
     """
 
     clock: Callable[[], float]
@@ -35,3 +38,4 @@ class TaskSettings:
     keep_state: bool = True
     wall_clock: Callable[[], int] = wall_clock_of_machine
     steps: TaskSteps | None = None
+    reads: SourceReads | None = None

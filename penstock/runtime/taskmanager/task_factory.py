@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,6 +24,8 @@ from penstock.dataflow.source import ReaderContext, SourceReader
 from penstock.runtime.network.channel_log import EdgeIdentity
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel, Sender
+from penstock.runtime.network.partitioners import PositionedPartitioner
+from penstock.runtime.network.step_logs import Step, StepLog
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.building import OperatorPlace, TaskServices
 from penstock.runtime.operators.columnar_fusion import fused
@@ -41,6 +43,7 @@ from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.snapshots.in_flight_data import BarrierRelay, InFlightRecorder
 from penstock.runtime.task.snapshots.task_snapshot import CheckpointResponder
 from penstock.runtime.task.snapshots.write_scheduler import WriteScheduler
+from penstock.runtime.task.source_reads import SourceReads
 from penstock.runtime.task.task import Task, TaskListener
 from penstock.runtime.task.task_settings import TaskSettings
 from penstock.runtime.task.task_steps import TaskSteps
@@ -148,7 +151,7 @@ class TaskFactory:
     ) -> TaskRunner:
         subtask, config = self._descriptor.subtask, self._config
         signals, gate = self._channels.signals[chain.id], self._channels.gates[chain.id]
-        steps = self._steps(chain)
+        steps, reads = self._steps(chain), self._reads(chain)
         parts = _TaskParts(signals, senders, steps)
         root = self._node(chain.root, parts, chain.inputs)
         operators = [node.operator for node in root.walk()]
@@ -178,6 +181,7 @@ class TaskFactory:
                 keep_state=self._descriptor.keep,
                 wall_clock=self._system.wall_clock,
                 steps=steps,
+                reads=reads,
             ),
             source_input=self._source_input(chain, root.operator, parts, request_split),
             in_flight=self._in_flight(chain.root.operator),
@@ -187,12 +191,28 @@ class TaskFactory:
         return TaskRunner(task, signals, self._system)
 
     def _steps(self, chain: Chain) -> TaskSteps | None:
+        if chain.is_source or (log := self._log(chain)) is None:
+            return None
+        return TaskSteps(log, self._to_repeat, self._system.wall_clock, self._repeated)
+
+    def _reads(self, chain: Chain) -> SourceReads | None:
+        if not chain.is_source or (log := self._log(chain)) is None:
+            return None
+        return SourceReads(log, self._to_repeat, self._repeated)
+
+    def _log(self, chain: Chain) -> StepLog | None:
+        """Return the log of the task of a chain; None if it logs nothing."""
         logs, descriptor = self._channels.step_logs, self._descriptor
         if logs is None or chain.id not in self._plan.logged:
             return None
-        first, to_repeat = descriptor.steps or (0, ())
-        log = logs.of((chain.id, descriptor.subtask), first)
-        return TaskSteps(log, to_repeat, self._system.wall_clock, self._repeated)
+        return logs.of(
+            (chain.id, descriptor.subtask), descriptor.steps[0] if descriptor.steps else 0
+        )
+
+    @property
+    def _to_repeat(self) -> Sequence[Step]:
+        """The steps that the task repeats."""
+        return self._descriptor.steps[1] if self._descriptor.steps else ()
 
     def _source_input(
         self,
@@ -353,8 +373,10 @@ class TaskFactory:
             self._channels.create_partitioner(link, parts.senders, parts.signals.loop)
             for link in links
         ]
-        for partitioner in partitioners:
+        for link, partitioner in zip(links, partitioners, strict=True):
             parts.outputs += partitioner.outputs
+            if plan.isolated and isinstance(partitioner, PositionedPartitioner):
+                operator.context.keep_position(link.id, partitioner)
         inner = frozenset(
             partitioner
             for link, partitioner in zip(links, partitioners, strict=True)

@@ -198,10 +198,10 @@ def test_tasks_that_only_need_their_records_do_not_log():
     assert not plan.logged
 
 
-def test_records_that_go_round_may_go_to_others():
-    plan = plan_of(lambda env, stream: stream.rebalance().map(str))
-    assert reason(plan, (0, 1)) == "Source: Sequence distributes its records by rebalance"
-    assert "in turn" not in str(reason(plan, (1, 0)))
+@pytest.mark.parametrize("partitioning", ["rebalance", "rescale", "shuffle"])
+def test_records_go_to_the_same_tasks_again(partitioning: str):
+    plan = plan_of(lambda env, stream: getattr(stream, partitioning)().map(str).set_parallelism(4))
+    assert reason(plan, (0, 1)) is None
 
 
 def test_if_all_tasks_restart_none_can_continue():

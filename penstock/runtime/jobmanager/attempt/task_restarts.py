@@ -239,16 +239,17 @@ class TaskRestarts:
 
         A task reads its open splits in turns, and the turns depend on when each has records. These
         splits are all that it has got if the source reads them in turns; otherwise those that a
-        snapshot from before this attempt had begun.
+        snapshot from before this attempt had begun. A task that logs its reads repeats them.
         """
         restored = self._deployment.restored
-        functions = {one.id: one.function for one in self._deployment.code.graph.operators}
         for chain, subtask in self._graph.sends_again(tasks):
+            if chain in self._plan.logged:
+                continue
             info = self._plan.chains[chain].root.operator
             splits: list[Any] = []
             if restored is not None:
                 splits = assigned_splits(restored.manifest, info.uid, info.parallelism)[subtask]
-            if functions[info.id].reads_in_turns:
+            if info.reads_in_turns:
                 count = len(splits) + self._region.splits.given[chain, subtask]
             else:
                 count = sum(position is not None for _, _, position in splits)

@@ -114,6 +114,8 @@ class SourceReading(Activity):
         timer: Callable[[], float],
     ) -> None:
         self._source_input, self._operator = source_input, chain.root.operator
+        #: Returns the next records of the source; see `SourceInput.read`.
+        self._read: Callable[[int], RecordBatch | None] = source_input.read
         self._chain = chain
         self._slices, self._snapshots = slices, snapshots
         self._end, self._outputs, self._timer = end, outputs, timer
@@ -131,7 +133,7 @@ class SourceReading(Activity):
         operator_at_work.set(operator.context)
         began = self._timer()
         try:
-            batch = source_input.read(self._slices.sizer.slice)
+            batch = self._read(self._slices.sizer.slice)
             if source_input.side_output:
                 for tag, record in source_input.take_side_output():
                     operator.side_outputs.emit(tag.tag_id, record)
