@@ -140,6 +140,13 @@ class Limit(KeyedBroadcastProcessFunction):
         ctx.get_broadcast_state(RULES).put("limit", value)
 
 
+def test_each_subtask_emits_its_records_at_once():
+    harness = OperatorHarness(lambda stream: stream.map(str), parallelism=3)
+    for subtask in (2, 0, 1, 2):
+        harness.process_element(subtask, subtask=subtask)
+        assert harness.extract_output_values() == [str(subtask)]
+
+
 def test_keyed_broadcast_state_is_restored_at_another_parallelism():
     harness = OperatorHarness(Limit(), first, broadcast_states=[RULES])
     harness.process_broadcast_element(5)

@@ -42,6 +42,11 @@ class TaskOutputs:
         since = self._blocked_since
         return self._blocked_seconds + (0.0 if since is None else self._clock() - since)
 
+    @property
+    def has_partial(self) -> bool:
+        """Return whether output buffers have records that are not in a batch yet."""
+        return any(one.pending.records or one.gathered is not None for one in self.channels)
+
     def push(self) -> bool:
         """Send sealed elements while there are credits. Return False if some must wait."""
         clear = True

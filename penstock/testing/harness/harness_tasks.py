@@ -195,6 +195,7 @@ class HarnessTasks:
                     worked |= self._run_task(task)
 
     def _run_task(self, task: Task) -> bool:
+        """Run the steps of a task. Return whether another task may have something to do now."""
         worked = False
         while True:
             if task.step():
@@ -203,6 +204,8 @@ class HarnessTasks:
                 _finish(task.checkpoint_writer.work(_call, _no_pause))
                 worked = True
             else:
+                # What is sent now is work for tasks that may have had none before.
+                worked |= task.outputs.has_partial
                 task.flush()
                 return worked
 
