@@ -31,7 +31,12 @@ from penstock.snapshot.state.cold.database import (
     WriteBatch,
 )
 from penstock.snapshot.state.cold.errors import state_error
-from penstock.snapshot.state.rocksdb.options import RocksMemory, database_options
+from penstock.snapshot.state.rocksdb.options import (
+    LARGE_STATE_BYTES,
+    RocksMemory,
+    database_options,
+    options_for_large_state,
+)
 from penstock.snapshot.state.rocksdb.table_files import TableFiles
 
 if TYPE_CHECKING:
@@ -70,6 +75,9 @@ class RocksDatabase(StateDatabase):
         self._database = self._open(folder, options)
         self._database.set_write_options(self._write_options)
         self._table_files = TableFiles(folder)
+        self._shared = shared
+        #: Whether the database has the options for large state.
+        self._is_large = False
 
     @staticmethod
     def _open(folder: Path, options: Options) -> Rdict:
@@ -172,7 +180,11 @@ class RocksDatabase(StateDatabase):
         """Flush the database, and link its table files into a new folder. This is slow."""
         self._database.flush()
         self.unlisted_bytes = self.unflushed_bytes = 0
-        return self._table_files.link(folder, self._database)
+        content = self._table_files.link(folder, self._database)
+        if not self._is_large and sum(content.tables.values()) >= LARGE_STATE_BYTES:
+            self._is_large = True
+            self._database.set_options(options_for_large_state(self._shared))
+        return content
 
     def begin_log(self) -> str:
         """Begin to log all writes, and return the name of the log file. This is slow."""

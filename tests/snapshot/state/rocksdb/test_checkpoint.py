@@ -10,6 +10,7 @@ import itertools
 import logging
 import os
 import random
+import re
 import shutil
 import struct
 import tempfile
@@ -25,7 +26,7 @@ from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.snapshot.metadata.handles import FileRecord
 from penstock.snapshot.state.cold.checkpoint import CheckpointFiles
 from penstock.snapshot.state.engines import open_files
-from penstock.snapshot.state.rocksdb import manifest_reader
+from penstock.snapshot.state.rocksdb import database, manifest_reader, options
 from penstock.snapshot.state.rocksdb.database import ROCKSDB, RocksDatabase
 from penstock.snapshot.state.rocksdb.manifest_reader import (
     ManifestReader,
@@ -110,6 +111,41 @@ def tables(folder: Path) -> set[str]:
 def rows(seed: int, count: int = 200, keys: int = 3000) -> dict[int, int]:
     chance = random.Random(seed)
     return {chance.randrange(keys): chance.getrandbits(60) for _ in range(count)}
+
+
+def buffer_bytes(folder: Path) -> set[str]:
+    """The size of the write buffer in the newest OPTIONS file of a database."""
+    newest = max(folder.glob("OPTIONS-*"), key=lambda path: path.name)
+    return set(re.findall(r"^ *write_buffer_size=(\d+)$", newest.read_text(), re.MULTILINE))
+
+
+def test_large_state_is_written_with_a_larger_buffer(make, tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "LARGE_STATE_BYTES", 10_000)
+    store = make()
+    small = buffer_bytes(store.folder)
+    expected = {}
+    for seed, large in ((1, False), (2, True), (3, True)):
+        count = 2_000 if large else 5
+        write(store, rows(seed, count))
+        expected |= rows(seed, count)
+        finish(store, tmp_path / f"snapshot-{seed}")
+        assert (buffer_bytes(store.folder) != small) is large
+        assert content(tmp_path / f"snapshot-{seed}") == expected
+    assert buffer_bytes(store.folder) > set()
+
+
+def test_a_database_keeps_its_files_open(monkeypatch):
+    limits = {"soft": 100_000, "hard": 100_000}
+    monkeypatch.setattr(options.resource, "getrlimit", lambda _: (limits["soft"], limits["hard"]))
+    raised = []
+    monkeypatch.setattr(options.resource, "setrlimit", lambda _, pair: raised.append(pair))
+    assert options._max_open_files() == 8192 and not raised
+    limits["soft"] = 1024
+    assert options._max_open_files() == 8192 and raised.pop() == (8192 * 8, 100_000)
+    limits["hard"] = 4096
+    assert options._max_open_files() == 512 and raised.pop() == (4096, 4096)
+    limits["hard"] = 1024
+    assert options._max_open_files() == 128 and raised.pop() == (1024, 1024)
 
 
 # --- equal to RocksDB's own ---
