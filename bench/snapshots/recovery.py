@@ -15,12 +15,12 @@ was killed, so it was never processed before. Times run from just before the sig
 
 Each is the median over the kills, with the highest as `_max`. Workers are killed at random
 moments (`seed`). `seconds_to_fill` is the time until all keys have a value. More records come due
-until then, and the job processes them as fast as it can: `updates_per_second_behind`. `snapshot_ms`
-and `snapshot_new_bytes` are medians of the snapshots between that and the first kill. Keys with the
-prefix `large_` are of about 100 MB of keyed state, and those with `huge_`, if wanted, of 1 GB or
-more. Keys with `jobmanager_` are of a supervised job whose JobManager is killed
-(`jobmanager_recovery.py`). In the end all committed numbers are read: each that the sources gave
-must be there once.
+until then, and the job processes them as fast as it can: `updates_per_second_behind`, if that takes
+more than a second. `snapshot_ms` and `snapshot_new_bytes` are medians of the snapshots between that
+and the first kill. Keys with the prefix `large_` are of about 100 MB of keyed state, and those with
+`huge_`, if wanted, of 1 GB or more. Keys with `jobmanager_` are of a supervised job whose
+JobManager is killed (`jobmanager_recovery.py`). In the end all committed numbers are read: each
+that the sources gave must be there once.
 
 `regions.py` adds how long the parts of a job with two regions give no output.
 """
@@ -363,11 +363,12 @@ class _Killer(threading.Thread):
         snapshots = self._follower.snapshots()[first:]
         self.before = {
             "seconds_to_fill": round(filled, 1),
-            # What came due while the state was filled, and what has come due since.
-            "updates_per_second_behind": round(rate * seconds / max(seconds - filled, 0.001)),
             "snapshot_ms": round(statistics.median(one["duration_ms"] for one in snapshots), 1),
             "snapshot_new_bytes": int(statistics.median(one["bytes_new"] for one in snapshots)),
         }
+        if (behind := seconds - filled) > 1:
+            # What came due while the state was filled, and what has come due since.
+            self.before["updates_per_second_behind"] = round(rate * seconds / behind)
 
     def _source_filled(self) -> int:
         return self._source.at_once * WORKERS

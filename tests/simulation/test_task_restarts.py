@@ -535,6 +535,22 @@ def test_tasks_repeat_the_order_of_splits_that_they_read_in_turns(
     assert enough(happened), (happened, repeated)
 
 
+class _Greedy(_InTurns):
+    """Its readers return more records than they are asked for."""
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        reader = GeneratorSource.create_reader(self, context)
+        rng, read = random.Random(next(_READERS)), reader.read
+        reader.read = lambda most: read(most + rng.randrange(4))  # type: ignore[method-assign]
+        return reader
+
+
+def test_readers_that_return_too_many_records_lose_and_double_nothing() -> None:
+    """The order cannot always be repeated; then all tasks of the region restart."""
+    happened = kill_workers(simulation_of(_to_all, _Greedy), lambda happened: True)
+    assert happened["restarts"] >= 3, happened
+
+
 def test_an_order_of_splits_that_is_not_repeated_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the test before would prove nothing."""
     monkeypatch.setattr(SourceReads, "turn", None)

@@ -375,7 +375,8 @@ class TaskFactory:
         ]
         for link, partitioner in zip(links, partitioners, strict=True):
             parts.outputs += partitioner.outputs
-            if plan.isolated and isinstance(partitioner, PositionedPartitioner):
+            several = len(partitioner.outputs) > 1
+            if plan.isolated and several and isinstance(partitioner, PositionedPartitioner):
                 operator.context.keep_position(link.id, partitioner)
         inner = frozenset(
             partitioner

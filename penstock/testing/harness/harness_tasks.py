@@ -204,7 +204,7 @@ class HarnessTasks:
                 _finish(task.checkpoint_writer.work(_call, _no_pause))
                 worked = True
             else:
-                # What is sent now is work for tasks that may have had none before.
+                # The flush sends these records, so their receivers must run again.
                 worked |= task.outputs.has_partial
                 task.flush()
                 return worked

@@ -18,7 +18,8 @@ class RoutingPositions:
     """The positions of the partitioners behind one subtask of an operator.
 
     A position is restored only in the same subtask of a job whose parallelism has not changed.
-    Others begin anew, because no task of their jobs continues.
+    Otherwise the partitioner starts at its first position: the whole job restarts, so no receiver
+    has counted its records.
 
     Arguments:
         backend: the operator state of the subtask.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 
 from rocksdict import (
@@ -68,8 +69,11 @@ def _max_open_files() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MAX_OPEN_FILES * _SHARE_OF_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        # Some systems refuse what their hard limit allows. Then the database has fewer open files.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+            soft = raised
     if soft == resource.RLIM_INFINITY:
         return _MAX_OPEN_FILES
     return max(_MIN_OPEN_FILES, min(soft // _SHARE_OF_FILES, _MAX_OPEN_FILES))
