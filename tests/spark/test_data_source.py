@@ -1,6 +1,7 @@
 """Snapshots and committed output, read by Spark: equal to what the job computed."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from penstock.saved.state_parts import find_state, read_part
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.storage.store import Store
 from tests.processes.harness import (
+    PATIENCE,
     Settings,
     committed,
     counting_job,
@@ -267,15 +269,16 @@ def patiently(ask: Callable[[], Any]) -> Any:
     """What a query of a stream gives.
 
     Spark waits ten seconds for the Python process of a stream to start and to import what it needs,
-    which cannot be set, and is not always enough beside five other tests.
+    which cannot be set. With thirty other processes that is not enough on a slow machine, so the
+    query is asked until others have ended.
     """
-    for _ in range(9):
+    until = time.monotonic() + 5 * PATIENCE
+    while True:
         try:
             return ask()
         except Exception as error:
-            if "failed to connect back" not in str(error):
+            if "failed to connect back" not in str(error) or time.monotonic() > until:
                 raise
-    return ask()
 
 
 def test_a_stream_follows_the_output_over_stops_of_both(reader: SparkSession, tmp_path: Path):
