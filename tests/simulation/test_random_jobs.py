@@ -11,6 +11,7 @@ names its seed, and the command that runs that program again.
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from penstock.connectors.cache import COMPLETE, CacheSink, RecordCache
 from tests.simulation.engine_mutants import MUTANTS, SEEDS
 from tests.simulation.random_jobs.__main__ import run_chunk
 from tests.simulation.random_jobs.caches import run_cache_case
-from tests.simulation.random_jobs.runner import run_case, shrunk
+from tests.simulation.random_jobs.job import FiniteJob, draw_job
+from tests.simulation.random_jobs.runner import run_case, shrunk, simplified
 from tests.simulation.random_jobs.tally import describe
 from tests.sizes import sized
 
@@ -61,6 +63,14 @@ QUICK = ["no alignment", "early broadcast", "channel log", "fsync"]
 @pytest.mark.parametrize("name", sized(QUICK, list(MUTANTS)))
 def test_a_wrong_engine_is_found_out(name: str) -> None:
     assert MUTANTS[name].first_wrong(range(SEEDS)) is not None
+
+
+def test_a_job_with_one_source_has_none_beside_its_shape() -> None:
+    drawn = (draw_job(random.Random(seed), seed, False, ()) for seed in range(100))
+    job = next(job for job in drawn if isinstance(job, FiniteJob) and job.beside)
+    simpler = simplified(job, ["sources"])
+    assert isinstance(simpler, FiniteJob)
+    assert (simpler.sources, simpler.beside) == (1, False)
 
 
 def test_a_failing_case_is_shrunk() -> None:

@@ -176,7 +176,8 @@ class OutputChannel(ABC):
 
         If the barrier already waits in the channel, it overtakes only the elements before it. If
         the barrier was sent before, the channel does nothing. In an aligned channel, the barrier
-        waits behind all elements.
+        waits behind all elements. An older barrier that it overtakes is not sent any more, so that
+        barriers arrive in the order of their numbers.
 
         Returns:
             The batches and watermarks that the barrier overtook, in order. They remain in the
@@ -191,11 +192,13 @@ class OutputChannel(ABC):
             return []
         self.seal()
         overtaken: list[RecordBatch | TimeElement] = []
-        for element in self.sealed:
-            if isinstance(element, Barrier) and element.number == barrier.number:
+        for element in list(self.sealed):
+            if isinstance(element, Barrier):
+                # It is this barrier, or the snapshot of an older one is given up for this one.
                 self.sealed.remove(element)
-                break
-            if isinstance(element, RecordBatch | Watermark | WatermarkStatus):
+                if element.number == barrier.number:
+                    break
+            elif isinstance(element, RecordBatch | Watermark | WatermarkStatus):
                 overtaken.append(element)
         self._push_marker(barrier)
         return overtaken

@@ -83,6 +83,16 @@ class CaseResult:
         return not wrong
 
 
+def simplified(job: RandomJob, plain: Collection[str]) -> RandomJob:
+    """Return a job with some fields replaced by those of `PLAIN`, if it has them.
+
+    A job with one source has none that goes beside its shape.
+    """
+    if "sources" in plain:
+        plain = {*plain, "beside"}
+    return replace(job, **{field: PLAIN[field] for field in plain if hasattr(job, field)})
+
+
 def run_case(
     seed: int,
     modes: Sequence[str] | None = None,
@@ -105,7 +115,7 @@ def run_case(
     ledger = LEDGERS[seed] = Ledger(rng=random.Random(seed))
     system = FakeSystem(system_name(seed), failure_rate=0.03, seed=seed)
     job = draw_job(rng, seed, modes == [BATCH], shapes)
-    job = replace(job, **{field: PLAIN[field] for field in plain if hasattr(job, field)})
+    job = simplified(job, plain)
     result = CaseResult(seed, modes, job)
     case = _Case(rng, job, ledger, result, system, faults)
     try:

@@ -328,6 +328,22 @@ def test_a_barrier_that_waits_in_an_output_overtakes_only_records_before_it(
     assert [shown(element) for element in out.sealed] == [[1], [2]]
 
 
+def test_an_older_barrier_that_is_overtaken_does_not_come_late(stage: Stage) -> None:
+    out = output(stage)
+    stage.fill()
+    out.buffer.append(1)
+    out.mark(Barrier(1))
+    out.buffer.append(2)
+    assert overtaken(out, 2) == [[1], [2]]
+    assert stage.sent() == [["before"], ("urgent", 2)]
+    stage.output.take()
+    out.push()
+    stage.output.take()
+    stage.output.take()
+    out.push()
+    assert stage.sent() == [[2]]
+
+
 def test_a_barrier_that_has_been_sent_overtakes_nothing(stage: Stage) -> None:
     out = output(stage)
     out.mark(Barrier(1))
