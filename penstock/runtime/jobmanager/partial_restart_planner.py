@@ -129,10 +129,8 @@ class PartialRestartPlanner:
     def region_runs(self, part: Deployment, numbers: range) -> None:
         """Record that a region that has failed processes records again."""
         self._scaling.began()
-        self._publisher.restored(part.plan.uids())
         self._runs_again(part.restored, numbers.start, part.region)
 
     def tasks_run(self, failed: RestartedTasks, part: Deployment, numbers: range) -> None:
         """Record that tasks that have failed have sent all that others had processed."""
-        self._publisher.restored(failed.uids)
         self._runs_again(part.restored, numbers.start, failed.name)

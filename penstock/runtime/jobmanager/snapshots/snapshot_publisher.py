@@ -82,8 +82,9 @@ class SnapshotPublisher:
         #: Whether the job may own the snapshot of another job, which it then removes some time; see
         #: `snapshot/storage/claimed_snapshot.py`.
         self._claims = True
-        #: The number of the snapshot from which each region restarts now, by the region's uids.
-        self._restoring: dict[frozenset[str], int] = {}
+        #: The number of the snapshot from which operators have restarted, by their uids, until they
+        #: have a part in a later one. So far they may read from its files.
+        self._restored: dict[frozenset[str], int] = {}
 
     def begin(self, first_number: int, plan: ExecutionGraph) -> None:
         """Record the first snapshot number that an attempt may use, and its execution graph."""
@@ -124,6 +125,11 @@ class SnapshotPublisher:
             await self.store.call(publish)
         self.finished = finished
         self.commits.add(snapshot.committables)
+        self._restored = {
+            uids: number
+            for uids, number in self._restored.items()
+            if number >= snapshot.number or not uids.isdisjoint(absent)
+        }
 
     async def publish_savepoint(self, savepoint: PendingSnapshot, *, attempt: int) -> None:
         """Make the manifest of a savepoint durable.
@@ -191,7 +197,7 @@ class SnapshotPublisher:
             for number in aborted:
                 await self.store.call(partial(store.discard, number))
             await self.store.call(
-                lambda: store.retain(self._config.retained, {*needed, *self._restoring.values()})
+                lambda: store.retain(self._config.retained, {*needed, *self._restored.values()})
             )
             if self._adopted:
                 # The run now has a snapshot of its own, so it no longer needs that of the parent.
@@ -217,7 +223,7 @@ class SnapshotPublisher:
             JobError: if a sink cannot publish its output.
             StoreError: if the snapshot is damaged.
         """
-        self._restoring.clear()
+        self._restored.clear()
         await self.commits.commit()
         if not self.store.keep:
             return None
@@ -239,7 +245,8 @@ class SnapshotPublisher:
         """Publish the pending output, and return the newest snapshot for the operators of a region.
 
         Other regions of the job keep running, and take snapshots meanwhile. Retention does not
-        remove the returned snapshot before `restored` is called.
+        remove the returned snapshot before these operators have a part in a later one: they run
+        before they have read all of its records in flight.
 
         Arguments:
             uids: the uids of the region's operators. Only their files are checked.
@@ -255,18 +262,13 @@ class SnapshotPublisher:
 
         def choose() -> Manifest | None:
             if self.newest is not None:
-                self._restoring[uids] = self.newest.number
+                self._restored[uids] = self.newest.number
                 mine = tuple(handle for handle in self.newest.handles if handle.uid in uids)
                 self.store.files.verify(replace(self.newest, handles=mine))
             return self.newest
 
         newest: Manifest | None = await self.store.call(choose)
         return None if newest is None else RestoredSnapshot(newest, self.store.files.paths)
-
-    def restored(self, uids: frozenset[str]) -> None:
-        """Let retention remove the snapshots from which operators have restarted."""
-        held = self._restoring.items()
-        self._restoring = {some: number for some, number in held if not some <= uids}
 
     def _newest_own(self) -> Manifest | None:
         """Check the files of the newest snapshot of the lineage, and return its manifest.
