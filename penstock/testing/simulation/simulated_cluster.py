@@ -129,6 +129,11 @@ class SimulatedCluster(ABC):
     async def _run_all(self, machine: Machine) -> None:
         for number in range(self.runs):
             last = number == self.runs - 1
+            if last and self.damage is not None:
+                # No later run could resume from the snapshot that this one would refuse.
+                self.log(f"repair {self.damage}")
+                self.damage.repair()
+                self.damage = None
             blob, faults = self.next_program(number, last)
             run = SimulatedRun(self, machine, [] if last else faults, calm=last)
             self.on_run(run)

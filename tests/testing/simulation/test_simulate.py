@@ -32,6 +32,7 @@ from penstock.connectors import GeneratorSource
 from penstock.dataflow.errors import GraphError
 from penstock.runtime.taskmanager.state_restorer import StateRestorer
 from penstock.testing.simulation import DEFAULT_FAULTS, Schedule, Simulation, simulate
+from penstock.testing.simulation.simulated_job import SimulatedJob
 from penstock.testing.simulation.simulation import captured
 from tests.sizes import sized
 
@@ -113,6 +114,16 @@ def test_each_kind_of_faults_happens_and_a_correct_program_is_right(kind: str):
     while report.seeds < 10 or any(not report.happened[what] for what in HAPPENS[kind]):
         list(simulation.run_all([next(seeds)], report))
         report.require_right()
+
+
+def test_the_last_run_does_not_begin_with_a_damaged_snapshot(monkeypatch):
+    monkeypatch.setattr(SimulatedJob, "runs", 2)
+    simulation = Simulation(captured(counted(CountInState())), ["corrupt"])
+    report = simulation.begin()
+    seeds = iter(range(200))
+    while report.happened["damaged snapshots"] < 3:
+        list(simulation.run_all([next(seeds)], report))
+    report.require_right()
 
 
 def test_the_output_is_that_of_a_job(tmp_path, monkeypatch):
