@@ -14,6 +14,7 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import trio
@@ -28,6 +29,7 @@ from penstock.runtime.control.outbox import Outbox
 from penstock.runtime.system.launcher import REJOIN_PAUSE_SECONDS, WorkerSpec
 from penstock.runtime.system.limits import PROCESS_FILES, memory_limit, require_open_files
 from penstock.runtime.system.system import System
+from penstock.runtime.system.wall_clock import SteadyTimeOfDay
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.attempt_record import AttemptRecord
 from penstock.runtime.taskmanager.channel_factory import ChannelFactory
@@ -69,7 +71,8 @@ class TaskManager:
         logs: LogAttributes | None = None,
     ) -> None:
         self._spec = spec
-        self._system = system
+        steady = SteadyTimeOfDay(system.wall_clock, system.clock)
+        self._system = replace(system, wall_clock=steady)
         self._memory_sampled = memory_sampled
         self._logs = logs
         self._connections = DataConnections(spec, system.transport, self._connection_lost)
