@@ -3,6 +3,7 @@
 * `HookedFiles`, `HookedDiskFiles`: the store's file system, with a hook.
 * `UnsyncedChanges`: what the crash of the machine would undo.
 * `Damage`: a damaged file of a snapshot, and its repair.
+* `numbered_contents`: names in an object store that do not depend on the contents.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.snapshot.metadata.handles import FileRecord
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.job_paths import JobPaths
+from penstock.snapshot.storage.objects import mirrored_store
 
 
 class UnsyncedChanges:
@@ -230,3 +233,23 @@ def damage_newest(root: Path, rng: random.Random) -> Damage | None:
     with suppress(FileNotFoundError):
         _replace(path, data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
     return Damage(int(number or 0), path, data)
+
+
+@contextmanager
+def numbered_contents() -> Iterator[None]:
+    """Name the contents of files in an object store by the order in which they are seen first.
+
+    Their checksums differ between runs of one seed, since RocksDB writes random numbers into its
+    files. Requests would be in another order, and other ones would fail.
+    """
+    name_content, numbers = mirrored_store.content_name, dict[str, int]()
+
+    def number(record: FileRecord) -> str:
+        found = numbers.setdefault(name_content(record), len(numbers))
+        return f"{found:032x}.{record.size}"
+
+    mirrored_store.content_name = number
+    try:
+        yield
+    finally:
+        mirrored_store.content_name = name_content

@@ -19,9 +19,9 @@ import trio
 import trio.testing
 
 from penstock.snapshot.storage.objects.memory_objects import MemoryBucket
-from penstock.testing.simulation.databases import closing_databases
+from penstock.testing.simulation.databases import closing_databases, orderly_databases
 from penstock.testing.simulation.faults import Fault
-from penstock.testing.simulation.files import Damage, UnsyncedChanges
+from penstock.testing.simulation.files import Damage, UnsyncedChanges, numbered_contents
 from penstock.testing.simulation.invariants import Invariants
 from penstock.testing.simulation.machine import Machine
 from penstock.testing.simulation.scheduler import seed_scheduler
@@ -106,6 +106,8 @@ class SimulatedCluster(ABC):
         parent = str(_MEMORY) if _MEMORY.is_dir() else None
         with (
             closing_databases(),
+            orderly_databases(),
+            numbered_contents(),
             self.invariants.watching(lambda: self.root),
             tempfile.TemporaryDirectory(prefix="simulation-", dir=parent) as base,
         ):

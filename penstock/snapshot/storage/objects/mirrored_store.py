@@ -153,6 +153,11 @@ class MirroredStore(Store):
             self.unlock()
             raise
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the answer to the last put into the log was lost."""
+        return self._log.in_doubt
+
     def settle(self) -> None:
         """Find out whether the newest snapshot is complete in the store, if that is unknown.
 
@@ -290,7 +295,7 @@ class MirroredStore(Store):
         folder, found = self.paths.snapshot(number), {}
         needed = self._needed.setdefault(number, set())
         for record in _records(handles):
-            name = _content(record)
+            name = content_name(record)
             key = self._sent.get(name)
             if key is None:
                 key = f"files/{number:06d}/{name}"
@@ -322,7 +327,7 @@ class MirroredStore(Store):
         self._lock.require()
         files = {}
         for record in _records(manifest.handles):
-            name = _content(record)
+            name = content_name(record)
             if name not in self._sent:
                 raise StoreError(
                     f"snapshot {manifest.number} has a file that was not sent to the snapshot "
@@ -434,7 +439,7 @@ def fetch_files(objects: Objects, entry: LogEntry, paths: JobPaths) -> Manifest:
             for parent in reversed(target.relative_to(folder).parents[:-1]):
                 (folder / parent).mkdir(exist_ok=True)
                 made.add(folder / parent)
-            _download(objects, entry.files.get(_content(record), ""), target, record)
+            _download(objects, entry.files.get(content_name(record), ""), target, record)
         for path in made:
             files.sync(path)
     return manifest
@@ -479,6 +484,6 @@ def _records(handles: Iterable[OperatorHandle]) -> Iterable[FileRecord]:
     return (record for handle in handles for record in handle.files)
 
 
-def _content(record: FileRecord) -> str:
+def content_name(record: FileRecord) -> str:
     """Return a name for the content of a file."""
     return f"{record.checksum}.{record.size}"
