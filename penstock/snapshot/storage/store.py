@@ -156,6 +156,11 @@ class Store(SnapshotReader):
         del number
         return None
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it is unknown if the newest snapshot is complete. `settle` finds out."""
+        return False
+
     def settle(self) -> None:
         """Find out whether the newest snapshot is complete, if that is unknown.
 

@@ -240,8 +240,10 @@ class CheckpointDriver:
                 number, handles, lambda: number in self._pending
             )
         except PenstockError as error:
-            declined = c.Declined("the store", number, str(error))
-            self._loop.post(partial(self._snapshot_failed, error, declined))
+            # The files of an aborted snapshot are removed, also while they are being sent.
+            if number in self._pending:
+                declined = c.Declined("the store", number, str(error))
+                self._loop.post(partial(self._snapshot_failed, error, declined))
         else:
             pending.add_sent(sent.count, sent.size)
             self._loop.post(partial(self._coordinate, c.Acknowledged(task, number)))

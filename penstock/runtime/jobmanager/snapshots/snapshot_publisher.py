@@ -10,7 +10,7 @@ from functools import partial
 import trio
 
 from penstock.dataflow.config import JobConfig
-from penstock.dataflow.errors import StoreError
+from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.sink import Committable
 from penstock.runtime.jobmanager.snapshots.job_store import JobStore
@@ -256,11 +256,19 @@ class SnapshotPublisher:
 
         Raises:
             JobError: if a sink cannot publish its output.
-            StoreError: if the snapshot is damaged.
+            StoreError: if the snapshot is damaged, or the answer to the put of a later one was
+                lost.
         """
         await self.commits.commit()
 
         def choose() -> Manifest | None:
+            if self.store.files.in_doubt:
+                # A later snapshot than the newest one may be complete, and has its output.
+                raise StoreError(
+                    "it is unknown whether the newest snapshot is complete in the snapshot store; "
+                    "the whole job restarts, and finds out",
+                    recoverability=Recoverability.ENVIRONMENT,
+                )
             if self.newest is not None:
                 self._restored[uids] = self.newest.number
                 mine = tuple(handle for handle in self.newest.handles if handle.uid in uids)

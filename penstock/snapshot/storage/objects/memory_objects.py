@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.dataflow.errors import Recoverability, StoreError
+from penstock.snapshot.storage.filesystem.file_errors import raising_store_error
 
 #: The text of the errors that the simulation raises.
 SIMULATED_OBJECT_FAULT = "simulated fault of the object store"
@@ -75,7 +76,7 @@ class MemoryObjects:
 
     def put(self, key: str, data: bytes | Path) -> None:
         """Write an object, from bytes or from a local file; replace it if it exists."""
-        content = data.read_bytes() if isinstance(data, Path) else data
+        content = data if isinstance(data, bytes) else _read_file(data)
         self._request("put", key, lambda: self._bucket.write(key, content))
 
     def create(self, key: str, data: bytes) -> bool:
@@ -155,6 +156,11 @@ class MemoryObjects:
             case 1:
                 self._bucket.late.append(change)
         raise _fault(operation, key)
+
+
+def _read_file(path: Path) -> bytes:
+    with raising_store_error("read a file of a snapshot", path):
+        return path.read_bytes()
 
 
 def _ignore(operation: str, key: str) -> None:

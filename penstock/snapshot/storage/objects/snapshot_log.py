@@ -57,7 +57,7 @@ class SnapshotLog:
         self._version = ""
         self._named = 0
         #: Whether the fate of the entry after `_newest` is unknown.
-        self._doubtful = False
+        self.in_doubt = False
         self._forgotten: set[int] = set()
 
     @property
@@ -239,13 +239,13 @@ class SnapshotLog:
         Raises:
             StoreError: if the store cannot be used, or another JobManager has taken the job over.
         """
-        if not self._doubtful:
+        if not self.in_doubt:
             return False
         claim = self._claim(self.newest)
         found = self._put(claim)
         if found is None:
             raise self._fenced(claim.sequence)
-        self._newest, self._doubtful = found, False
+        self._newest, self.in_doubt = found, False
         return found is not claim
 
     @property
@@ -295,10 +295,10 @@ class SnapshotLog:
         )
 
     def _append(self, entry: LogEntry) -> None:
-        self._doubtful = True
+        self.in_doubt = True
         if self._put(entry) is None:
             raise self._fenced(entry.sequence)
-        self._newest, self._doubtful = entry, False
+        self._newest, self.in_doubt = entry, False
 
     def _put(self, entry: LogEntry) -> LogEntry | None:
         """Append an entry, and return the entry of this JobManager that now has its number.

@@ -1,4 +1,4 @@
-"""Snapshots that tasks may still read are not removed."""
+"""Parts of a job restart from a snapshot that is complete, and that is kept while it is read."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from penstock import StreamExecutionEnvironment
 from penstock.dataflow.config import JobConfig
+from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.runtime.jobmanager.snapshots.job_store import JobStore
 from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits
@@ -29,9 +31,9 @@ async def at_once(function: Callable[[], Any]) -> Any:
 class Publisher:
     """Publishes snapshots of a job with two regions, of which the newest one is kept."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, files: Any) -> None:
         config = JobConfig(name="job", retained=1)
-        self.files = Store(folder)
+        self.files = files
         self.files.open("job")
         self.files.lock()
         self.files.reserve_numbers(10)
@@ -71,7 +73,7 @@ def test_a_snapshot_is_kept_until_those_that_restarted_from_it_have_a_part_in_an
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
-        publisher = Publisher(tmp_path / "job")
+        publisher = Publisher(Store(tmp_path / "job"))
         await publisher.publish(1)
         await publisher.publish(2)
         assert publisher.kept == [2]
@@ -90,7 +92,7 @@ def test_a_snapshot_is_kept_until_those_that_restarted_from_it_have_a_part_in_an
 
 def test_a_second_restart_keeps_the_later_snapshot_instead(tmp_path: Path) -> None:
     async def main() -> None:
-        publisher = Publisher(tmp_path / "job")
+        publisher = Publisher(Store(tmp_path / "job"))
         await publisher.publish(1)
         await publisher.publisher.restore_part(RESTARTED)
         await publisher.publish(2, absent=RESTARTED)
@@ -100,5 +102,25 @@ def test_a_second_restart_keeps_the_later_snapshot_instead(tmp_path: Path) -> No
         await publisher.publisher.restore_newest()
         await publisher.publish(4)
         assert publisher.kept == [4]
+
+    trio.run(main)
+
+
+def test_no_part_restarts_while_it_is_unknown_whether_a_later_snapshot_is_complete(
+    tmp_path: Path,
+) -> None:
+    class Doubtful(Store):
+        in_doubt = False
+
+    async def main() -> None:
+        publisher = Publisher(Doubtful(tmp_path / "job"))
+        await publisher.publish(1)
+        # The answer to the put of snapshot 2 was lost.
+        publisher.files.in_doubt = True
+        with pytest.raises(StoreError, match="whole job restarts") as raised:
+            await publisher.publisher.restore_part(RESTARTED)
+        assert raised.value.recoverability is Recoverability.ENVIRONMENT
+        publisher.files.in_doubt = False
+        assert await publisher.publisher.restore_part(RESTARTED) is not None
 
     trio.run(main)

@@ -13,7 +13,7 @@ from penstock.snapshot.storage.objects.fetched_snapshots import fetch_listing, f
 from penstock.snapshot.storage.objects.log_entry import LogEntry
 from penstock.snapshot.storage.objects.memory_objects import MemoryBucket
 from penstock.snapshot.storage.objects.snapshot_log import SnapshotLog
-from penstock.snapshot.storage.store import Store
+from penstock.snapshot.storage.store import Store, Upload
 from tests.sizes import sized
 from tests.snapshot.storage.objects.mirrored_jobs import (
     CHECKPOINT,
@@ -205,6 +205,15 @@ def test_lost_local_files_come_from_the_store(tmp_path: Path, bucket: MemoryBuck
     assert found is not None and contents(again.store, found) == {"a": b"alpha"}
 
 
+def test_a_file_that_is_gone_is_an_error_that_names_it(
+    tmp_path: Path, bucket: MemoryBucket
+) -> None:
+    job = started(tmp_path / "one", bucket)
+    gone = Upload(tmp_path / "one" / "table.sst", "0a1b2c", "files/000001/0a1b2c", 10)
+    with pytest.raises(StoreError, match=r"read a file of a snapshot.*table\.sst"):
+        job.store.send(gone)
+
+
 @pytest.mark.parametrize("case", range(3))
 def test_a_lost_answer_is_settled(tmp_path: Path, case: int) -> None:
     # The put has reached the store, or reaches it after the next request, or never.
@@ -220,8 +229,10 @@ def test_a_lost_answer_is_settled(tmp_path: Path, case: int) -> None:
     job.objects.failure_rate = 1.0
     with pytest.raises(StoreError, match="simulated fault"):
         job.store.publish(second)
+    assert job.store.in_doubt
     job.objects.failure_rate = 0.0
     job.store.settle()
+    assert not job.store.in_doubt
     newest = job.store.newest()
     assert newest is not None and newest.number == (2 if case == 0 else 1)
     bucket.settle()
