@@ -158,7 +158,7 @@ class Store(SnapshotReader):
 
     @property
     def in_doubt(self) -> bool:
-        """Whether it is unknown if the newest snapshot is complete. `settle` finds out."""
+        """Whether `settle` may find a newer snapshot. In a local folder it never does."""
         return False
 
     def settle(self) -> None:

@@ -155,8 +155,12 @@ class MirroredStore(Store):
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the answer to the last put into the log was lost."""
-        return self._log.in_doubt
+        """Whether `settle` may find a newer snapshot than the local folder has.
+
+        The answer to the last put into the log was lost, or writing the folder failed after it.
+        """
+        newest = max(self._log.live, default=None)
+        return self._log.in_doubt or (newest is not None and not self.is_published(newest))
 
     def settle(self) -> None:
         """Find out whether the newest snapshot is complete in the store, if that is unknown.

@@ -214,6 +214,26 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(
         job.store.send(gone)
 
 
+def test_a_snapshot_that_only_the_store_has_is_settled(
+    tmp_path: Path, bucket: MemoryBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = started(tmp_path / "one", bucket)
+    job.take(1, {"a": b"1"})
+    assert not job.store.in_doubt
+
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as patch, pytest.raises(StoreError, match="is full"):
+        patch.setattr(Store, "publish", full)
+        job.take(2, {"a": b"2"})
+    assert job.store.in_doubt
+    job.store.settle()
+    assert not job.store.in_doubt
+    newest = job.store.newest()
+    assert newest is not None and newest.number == 2
+
+
 @pytest.mark.parametrize("case", range(3))
 def test_a_lost_answer_is_settled(tmp_path: Path, case: int) -> None:
     # The put has reached the store, or reaches it after the next request, or never.
