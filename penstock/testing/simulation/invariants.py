@@ -39,7 +39,7 @@ class Invariants:
     def __init__(self) -> None:
         #: Texts about the invariants that did not hold, in order.
         self.violations: list[str] = []
-        self._newest = 0
+        self._begun = self._newest = 0
         self._savepoints: set[int] = set()
         self._final = False
         self._read: dict[int, list[Path]] = {}
@@ -50,6 +50,12 @@ class Invariants:
             self.violations.append(text)
 
     # ---- snapshots
+
+    def snapshot_began(self, number: int) -> None:
+        """Check the number of a snapshot that a JobManager has reported as begun."""
+        if number <= self._begun:
+            self.violated(f"snapshot {number} begins after snapshot {self._begun}")
+        self._begun = number
 
     def snapshot_completed(self, number: int, kind: str) -> None:
         """Check the number of a snapshot that a JobManager has reported as complete."""

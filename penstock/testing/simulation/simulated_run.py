@@ -251,7 +251,9 @@ class SimulatedRun:
         if what not in ("types", "status", "started"):
             details = ", ".join(f"{key} {event[key]}" for key in _SHOWN if event.get(key))
             host.log(f"{what}{': ' if details else ''}{details}")
-        if what == "snapshot":
+        if what == "began":
+            host.invariants.snapshot_began(event["number"])
+        elif what == "snapshot":
             self.in_flight = event["log_records"]
             host.count("snapshots")
             host.invariants.snapshot_completed(event["number"], event["kind"])

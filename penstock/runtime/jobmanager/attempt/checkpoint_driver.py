@@ -9,6 +9,7 @@ methods run in the event loop of the attempt, except background work.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -87,6 +88,8 @@ class CheckpointDriver:
         self._clock = clock
         self._captured = captured
         self._completed = completed
+        #: The event that the coordinator handles, and those that its commands have caused.
+        self._events: deque[c.CoordinatorEvent] = deque()
         self._pending: dict[int, PendingSnapshot] = {}
         #: The regions that take part in each pending snapshot.
         self._members: dict[int, tuple[Region, ...]] = {}
@@ -294,12 +297,23 @@ class CheckpointDriver:
     # ---- decisions
 
     def _coordinate(self, event: c.CoordinatorEvent) -> None:
-        """Pass an event to the coordinator, and execute its commands."""
-        commands = self._coordinator.handle(event)
-        if not isinstance(event, c.Tick):
-            self._rescheduled.set()  # the next tick of the coordinator may be due earlier now
-        for command in commands:
-            self._execute(command)
+        """Pass an event to the coordinator, and execute its commands.
+
+        A command may cause another event, which waits until all commands before it are executed.
+        """
+        self._events.append(event)
+        if len(self._events) > 1:
+            return
+        try:
+            while self._events:
+                commands = self._coordinator.handle(self._events[0])
+                if not isinstance(self._events[0], c.Tick):
+                    self._rescheduled.set()  # the next tick of the coordinator may be due earlier
+                for command in commands:
+                    self._execute(command)
+                self._events.popleft()
+        finally:
+            self._events.clear()
 
     def _execute(self, command: c.CoordinatorCommand) -> None:
         spawn = self._loop.spawn
