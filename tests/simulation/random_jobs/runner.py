@@ -10,6 +10,7 @@ from typing import Any
 
 import trio
 
+from penstock.dataflow.config.restart_scope import RestartScope
 from penstock.dataflow.errors import GraphError, PenstockError
 from penstock.testing.connectors import FakeSystem
 from penstock.testing.simulation.faults import FAULTS, Fault, draw_faults
@@ -246,9 +247,22 @@ class _Case(SimulatedCluster):
             declines,
             loses_slots="slot" in self._kinds,
         )
+        if config.restart_scope is RestartScope.TASK and "kill" in self._kinds and not last:
+            faults += self._kills_of_tasks(number)
         self.log(f"{mode}, parallelism {self.parallelism}, fused {self._fuse}, {config}")
         self._mode, self._before = mode, self._progress
         return program(lambda env: self._job.build(env, self._fuse), config), faults
+
+    def _kills_of_tasks(self, number: int) -> list[Fault]:
+        """Return kills of single workers, from each of which a part of the tasks may restart.
+
+        They are drawn apart, so that a seed has the same other faults.
+        """
+        rng = random.Random(f"tasks {self.result.seed} {number}")
+        delays = [0.0, 0.003, 0.02]
+        return [
+            Fault("worker", "snapshot", rng.randint(1, 4), rng.choice(delays)) for _ in range(2)
+        ]
 
     def on_run(self, run: SimulatedRun) -> None:
         """Connect the ledger and the target with a run."""
