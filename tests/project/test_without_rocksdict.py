@@ -34,6 +34,33 @@ def test_a_job_runs_without_rocksdict_and_says_once_that_its_state_is_in_sqlite(
     assert list(job.rglob("*.changes"))
 
 
+SIMULATED = """
+import sys
+
+sys.modules["rocksdict"] = None
+from penstock import StreamExecutionEnvironment
+from penstock.testing.simulation import simulate
+
+def main():
+    env = StreamExecutionEnvironment.get_execution_environment()
+    counted = env.from_sequence(1, 200).map(lambda i: (i % 10, 1)).key_by(lambda pair: pair[0])
+    counted.reduce(lambda a, b: (a[0], a[1] + b[1])).print()
+    env.execute("counted")
+
+if __name__ == "__main__":
+    print(simulate(main, seeds=3))
+"""
+
+
+def test_a_job_is_simulated_without_rocksdict(tmp_path: Path):
+    script = tmp_path / "simulated.py"
+    script.write_text(SIMULATED)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False
+    )
+    assert "all right: 3 seeds" in done.stdout, done.stdout + done.stderr
+
+
 def test_only_the_modules_of_rocksdb_import_rocksdict():
     package = Path(penstock.__file__).parent
     found = {

@@ -14,12 +14,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from rocksdict import Options
-
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.state.cold.database import SharedMemory
-from penstock.snapshot.state.rocksdb.database import RocksDatabase
-from penstock.snapshot.state.rocksdb.options import RocksMemory, database_options
 from penstock.snapshot.state.sqlite.database import SqliteDatabase
 
 #: The share of the memory after which a database flushes what was written.
@@ -56,6 +52,12 @@ def orderly_databases() -> Iterator[None]:
 
     It does so as often as it would with the memory that it has.
     """
+    try:
+        from penstock.snapshot.state.rocksdb.database import RocksDatabase
+        from penstock.snapshot.state.rocksdb.options import database_options
+    except ModuleNotFoundError:
+        yield  # Without rocksdict, all state is in SQLite.
+        return
     create, write = RocksDatabase.__init__, RocksDatabase.write
     #: The bytes that were written since the last flush, and the number of flushes.
     written: WeakKeyDictionary[RocksDatabase, tuple[int, int]] = WeakKeyDictionary()
@@ -64,9 +66,9 @@ def orderly_databases() -> Iterator[None]:
         database: RocksDatabase,
         folder: Path,
         shared: SharedMemory,
-        make_options: Callable[[RocksMemory], Options] = database_options,
+        make_options: Callable[[Any], Any] = database_options,
     ) -> None:
-        def make(shared: RocksMemory) -> Options:
+        def make(shared: Any) -> Any:
             options = make_options(shared)
             options.set_write_buffer_size(_NEVER_FULL)
             shared.write_buffers.set_buffer_size(0)  # no limit
