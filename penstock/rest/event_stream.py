@@ -47,12 +47,12 @@ async def event_stream(log: EventLog, after: int) -> AsyncGenerator[bytes, None]
         yield b": open\n\n"
         while True:
             changed = trio.Event()
-            missing, events = log.after(after)
+            (missing, events), last = log.after(after), log.last
             if missing:
                 yield _event("gap", {"missing": missing})
             for after, event in events:
                 yield _event(event["event"], event, after)
-            after = max(after, log.last)
+            after = max(after, last)  # and not `log.last`: events may have come meanwhile
             if log.closed:
                 return
             with trio.move_on_after(HEARTBEAT_SECONDS) as scope:

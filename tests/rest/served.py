@@ -6,6 +6,7 @@ import http.client
 import json
 import queue
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from penstock.rest.server import ServerCertificate, listen
 from penstock.runtime.client.job_connection import JobConnection
 from penstock.runtime.control.state_queries import CONFLICT, StateQuery, refusal
 from penstock.runtime.jobmanager.reporting.job_description import describe_config, describe_graph
-from tests.processes.harness import wait_until
+from tests.processes.harness import PATIENCE, wait_until
 
 TOKENS = Tokens("full-" + "x" * 30, "read-" + "y" * 30)
 
@@ -268,7 +269,10 @@ class EventReader:
 
     def _events(self) -> Iterator[tuple[str | None, str, Any]]:
         fields: dict[str, str] = {}
+        until = time.monotonic() + PATIENCE
         while line := self._answer.readline().decode():
+            # Comments come all the time.
+            assert time.monotonic() < until, "no event has come"
             name, _, value = line.rstrip("\n").partition(": ")
             if name:
                 fields[name] = value

@@ -5,14 +5,17 @@ import socket
 import ssl
 import stat
 from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+import trio
 
 from penstock.dataflow.errors import PenstockError, StoreError
 from penstock.rest.access import Tokens
-from penstock.rest.event_stream import EPOCH, resume_after
+from penstock.rest.event_stream import EPOCH, event_stream, resume_after
 from penstock.rest.server import ServerCertificate, listen
+from penstock.runtime.control.event_log import EventLog
 from tests.connectors.certificates import make_certificates
 from tests.processes.harness import wait_until
 from tests.rest.served import RUNNING, TOKENS, Served, program, served, started, status
@@ -215,6 +218,24 @@ def test_a_stream_has_all_events_and_ends_with_the_job(one: Served):
     one.end()
     assert stream.rest() == []
     stream.close()
+
+
+def test_events_that_come_while_others_are_sent_follow():
+    log = EventLog()
+
+    async def main() -> list[bytes]:
+        log.append({"event": "started"})
+        async with aclosing(event_stream(log, 0)) as stream:
+            chunks = [await anext(stream), await anext(stream)]
+            # The client is slow: the chunk is not sent yet.
+            log.append({"event": "running"})
+            log.append({"event": "status"})
+            chunks += [await anext(stream), await anext(stream)]
+            log.close()
+            return [*chunks, *[chunk async for chunk in stream]]
+
+    kinds = [chunk.split(b"\n")[1] for chunk in trio.run(main)[1:]]
+    assert kinds == [b"event: started", b"event: running", b"event: status"]
 
 
 def test_a_stream_continues_after_the_last_event_of_its_client(one: Served):
