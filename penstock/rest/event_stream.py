@@ -53,7 +53,7 @@ async def event_stream(log: EventLog, after: int) -> AsyncGenerator[bytes, None]
             for after, event in events:
                 yield _event(event["event"], event, after)
             after = max(after, last)  # and not `log.last`: events may have come meanwhile
-            if log.closed:
+            if log.closed and after >= log.last:
                 return
             with trio.move_on_after(HEARTBEAT_SECONDS) as scope:
                 await changed.wait()

@@ -231,11 +231,13 @@ def test_events_that_come_while_others_are_sent_follow():
             log.append({"event": "running"})
             log.append({"event": "status"})
             chunks += [await anext(stream), await anext(stream)]
+            # The last event, too.
+            log.append({"event": "finished"})
             log.close()
             return [*chunks, *[chunk async for chunk in stream]]
 
     kinds = [chunk.split(b"\n")[1] for chunk in trio.run(main)[1:]]
-    assert kinds == [b"event: started", b"event: running", b"event: status"]
+    assert kinds == [b"event: started", b"event: running", b"event: status", b"event: finished"]
 
 
 def test_a_stream_continues_after_the_last_event_of_its_client(one: Served):

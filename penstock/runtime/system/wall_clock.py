@@ -21,7 +21,7 @@ class SteadyTimeOfDay:
 
     Arguments:
         wall_clock: returns the time of the machine's clock, in milliseconds since the epoch.
-        clock: returns a time in seconds, which nobody sets.
+        clock: returns the time of a monotonic clock, in seconds.
     """
 
     def __init__(self, wall_clock: Callable[[], int], clock: Callable[[], float]) -> None:

@@ -50,7 +50,7 @@ def closing_databases() -> Iterator[None]:
 def orderly_databases() -> Iterator[None]:
     """Let RocksDB flush and compact only when something is written, in this context.
 
-    It does so as often as it would with the memory that it has.
+    It flushes when an eighth of its memory is written, and compacts after eight flushes.
     """
     try:
         from penstock.snapshot.state.rocksdb.database import RocksDatabase
